@@ -1,0 +1,169 @@
+"""The machine underneath MLX: the BLAS, the number format, the thread count, and how to say so.
+
+Must be imported before `mlx.core` in every process: on Linux it loads a tuned BLAS with global symbols, so that MLX's
+matrix products bind to it instead of to the reference BLAS that its wheel carries. Knows no model.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import importlib.util
+import os
+import platform
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ENV_BLAS = "DSPARK_BLAS"
+"""`tuned` (default): preload OpenBLAS on Linux. `stock`: leave MLX's own. A path: load that library."""
+ENV_THREADS = "DSPARK_THREADS"
+
+
+@dataclass(frozen=True, slots=True)
+class Blas:
+    """What serves float32 matrix products on the CPU backend."""
+
+    kind: str
+    """`openblas`, `stock`, `accelerate` (macOS) or `late` (MLX was imported first, so nothing could be done)."""
+    path: str = ""
+    reason: str = ""
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def _candidates(choice: str) -> list[str]:
+    if choice not in ("", "tuned"):
+        return [choice]
+    found: list[str] = []
+    spec = importlib.util.find_spec("ngsolve_openblas")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        found += sorted(str(p) for p in Path(folder).glob("libopenblas*.so*"))
+    system = ctypes.util.find_library("openblas")
+    return found + ([system] if system else [])
+
+
+def _open(path: str) -> ctypes.CDLL:
+    """Load a BLAS with global symbols.
+
+    The OpenBLAS wheel wants a libgfortran.so.5, which a bare machine lacks and MLX's own wheel carries under a mangled
+    name. Links under the plain names beside the library (its rpath is its own folder) satisfy it; they are needed only
+    while the loader looks, so a private temporary folder holds them.
+    """
+    try:
+        return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        spec = importlib.util.find_spec("mlx")
+        homes = [Path(p).parent / "mlx_cpu.libs" for p in (spec.submodule_search_locations or [])] if spec else []
+        runtime = [p for home in homes for p in home.glob("lib*.so*") if p.name.startswith(("libgfortran", "libquadmath"))]
+        if not runtime:
+            raise
+    with tempfile.TemporaryDirectory(prefix="dspark-blas-") as folder:
+        for library in runtime:
+            os.symlink(library, Path(folder) / library.name)
+            if library.name.startswith("libgfortran"):
+                os.symlink(library, Path(folder) / "libgfortran.so.5")
+        link = Path(folder) / Path(path).name
+        os.symlink(path, link)
+        return ctypes.CDLL(str(link), mode=ctypes.RTLD_GLOBAL)
+
+
+def _preload() -> Blas:
+    if sys.platform == "darwin":
+        return Blas("accelerate")
+    choice = os.environ.get(ENV_BLAS, "tuned")
+    if choice == "stock":
+        return Blas("stock", reason=f"{ENV_BLAS}=stock")
+    if not sys.platform.startswith("linux"):
+        return Blas("stock", reason=f"no preload on {sys.platform}")
+    if "mlx.core" in sys.modules:
+        return Blas("late", reason="mlx was imported before engine.backend")
+    threads = os.environ.get(ENV_THREADS) or str(_cores())
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", threads)
+    errors: list[str] = []
+    for path in _candidates(choice):
+        try:
+            library = _open(path)
+        except OSError as error:
+            errors.append(str(error))
+            continue
+        if hasattr(library, "cblas_sgemm"):
+            return Blas("openblas", path)
+        errors.append(f"{path} has no cblas_sgemm")
+    return Blas("stock", reason="; ".join(errors) or "no OpenBLAS found: pip install ngsolve-openblas, or libopenblas0")
+
+
+BLAS = _preload()
+"""Decided once, at the first import of this module."""
+
+
+def is_cpu() -> bool:
+    """Whether MLX computes on the CPU in this process."""
+    import mlx.core as mx
+
+    return mx.default_device().type == mx.DeviceType.cpu  # pyright: ignore[reportUnknownMemberType]
+
+
+def float32_only() -> bool:
+    """On the CPU backend 16-bit activations run 10 to 100 times slower than float32, so models compute in float32."""
+    return is_cpu()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Facts that `doctor` prints."""
+
+    system: str
+    python: str
+    mlx: str
+    device: str
+    metal: bool
+    compute: str
+    blas: str
+    blas_reason: str
+    cores: int
+    threads: str
+    memory_gb: float
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def memory_bytes() -> int:
+    """Bytes that weights and state may use: the device's working set on Metal, else physical memory."""
+    import mlx.core as mx
+
+    if mx.metal.is_available():
+        info = mx.device_info()
+        return int(info.get("max_recommended_working_set_size", info.get("memory_size", 0)))
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return 0
+
+
+def report() -> Report:
+    """Describe the machine; imports MLX."""
+    from importlib.metadata import version
+
+    import mlx.core as mx
+
+    return Report(
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        mlx=version("mlx"),
+        device=str(mx.default_device()),
+        metal=mx.metal.is_available(),
+        compute="float32" if float32_only() else "as stored",
+        blas=BLAS.kind,
+        blas_reason=BLAS.reason or BLAS.path,
+        cores=_cores(),
+        threads=os.environ.get("OPENBLAS_NUM_THREADS", "default"),
+        memory_gb=memory_bytes() / 2**30,
+    )

@@ -1,0 +1,279 @@
+"""Types that cross folders: requests, proposals, rounds and the events that leave the engine.
+
+Knows no model, no screen and no socket, and imports nothing but the standard library at run time: a front end can be
+built, and tested, against these types alone. Arrays appear only as annotations.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    from engine.processors import Processor
+
+
+class Source(enum.StrEnum):
+    """Where a committed token came from. The value is the name used in files, JSON and theme variables."""
+
+    TARGET = "target"
+    """Sampled by the target itself: the replacement after a rejection, the bonus after a full accept, a plain step."""
+    DRAFT = "draft"
+    """Proposed by a learned drafter (DSpark, DFlash) and accepted by the target."""
+    LOOKUP = "lookup"
+    """Copied from the context by n-gram lookup and accepted by the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the target's logits become a distribution. The defaults are greedy decoding.
+
+    Order: penalties and bias on logits, temperature, top-k (ties kept), renormalise, top-p, min-p; all in float32.
+    """
+
+    temperature: float = 0.0
+    """0 is greedy (argmax); otherwise logits are divided by it."""
+    top_k: int = 0
+    """0 keeps everything."""
+    top_p: float = 1.0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    """Subtracted once from each token that was generated (OpenAI scope: generated tokens only)."""
+    frequency_penalty: float = 0.0
+    """Subtracted once per occurrence among generated tokens."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens in prompt or output (CTRL, arXiv 1909.05858)."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    seed: int | None = None
+    """With a seed, sampling is coupled: the same text for every drafter, draft length and batch."""
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature <= 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One generation. Token ids in, events out; templates and tools are a front end's business."""
+
+    prompt: Sequence[int]
+    """Token ids, at least one."""
+    max_tokens: int = 2048
+    sampling: Sampling = field(default_factory=Sampling)
+    stop: tuple[str, ...] = ()
+    """Stop strings; the text, the ids, the usage and the state end before the first one found."""
+    stop_ids: frozenset[int] | None = None
+    """None: the target's own stop ids. An empty set: never stop on a token."""
+    logprobs: int | None = None
+    """None: none. n >= 0: the log probability of each token and of the n best alternatives, from raw target logits."""
+    drafter: str | None = None
+    """Name of a loaded drafter; None is the engine's current one."""
+    cap: int | None = None
+    """Draft length: None lets the policy choose, 0 is plain decoding, n pins it."""
+    processors: tuple[Processor, ...] = ()
+    """Further changes of the logits, such as a grammar; see engine/processors.py."""
+    embeddings: Any = None
+    """Input embeddings [1, T, H] in place of the prompt's own (pictures); the ids then stand for cache keys."""
+    media: tuple[str, ...] = ()
+    """Content hashes of pictures in the prompt, part of the prefix-cache key."""
+    boundaries: tuple[int, ...] = ()
+    """Prompt lengths worth a prefix-cache checkpoint (stable boundary, end of the system prompt)."""
+    remember: bool = True
+    """Whether the prefix cache may serve and keep this request."""
+    id: str = ""
+    """Set by submit when empty; in every event of this request."""
+
+
+# What a drafter hands to the verifier ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DenseQ:
+    """q as full rows: probs [K, V] float32, row i the exact law that draft i was drawn from."""
+
+    probs: mx.array
+
+
+@dataclass(frozen=True, slots=True)
+class SparseQ:
+    """q on S candidates: ids [K, S] int32 target ids, probs [K, S] float32; zero elsewhere."""
+
+    ids: mx.array
+    probs: mx.array
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Draft tokens for one round of one sequence. Length 0 is a plain step."""
+
+    tokens: mx.array
+    """[K] int32, target ids. May be lazy: the length is known on the host, the values need not be."""
+    source: Source = Source.DRAFT
+    q: DenseQ | SparseQ | None = None
+    """None is a point mass: the drafter is deterministic, or acceptance is by equality."""
+    confidence: mx.array | None = None
+    """[K] float32, the drafter's own estimate of conditional acceptance."""
+    drafter: str = ""
+
+    def __len__(self) -> int:
+        return int(self.tokens.shape[0])
+
+
+# What leaves the engine -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """Log probabilities of one committed token, from the target's raw logits (natural log)."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+    """(token, logprob), best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilling:
+    """Progress of a prompt being read."""
+
+    request: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """The prompt is in the state; the first round follows."""
+
+    request: str
+    tokens: int
+    """Prompt length."""
+    cached: int
+    """Prompt tokens served from the prefix cache."""
+    ms: float
+    """Time spent on restore and prefill."""
+    queued_ms: float = 0.0
+    hit: Literal["miss", "exact", "boundary", "anchor", "rung", "branch", "turn", "disk"] = "miss"
+    restore_ms: float = 0.0
+    saved_ms: float = 0.0
+    """What prefilling the cached tokens would have cost at the measured prefill rate; 0 when not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One pass of the decode loop over one sequence: the single record that colours, ribbon, panels and metrics
+    derive from, so that they cannot disagree."""
+
+    request: str
+    index: int
+    """0 is the round that produced the first token, from the prefill's last row; it proposes nothing."""
+    start: int
+    """Position of the first committed token of this round in prompt + output."""
+    tokens: tuple[int, ...]
+    """Committed tokens, in order; never empty. Cut where a stop or the budget cut it."""
+    drafted: tuple[int, ...] = ()
+    """What was proposed."""
+    accepted: int = 0
+    """How many of `drafted` are in `tokens`: tokens[:accepted] == drafted[:accepted]."""
+    source: Source = Source.TARGET
+    """Source of the accepted drafts; what follows them is always TARGET."""
+    drafter: str = "none"
+    """Name of the drafter in charge of the round, whether or not it proposed."""
+    cap: int = 0
+    """Draft length the policy allowed."""
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    """Verify, accept and the synchronisation."""
+    host_ms: float = 0.0
+    """Everything else of the round."""
+    width: int = 1
+    """Rows in the verify forward."""
+    rows: int = 1
+    """Sequences that shared the forward."""
+    depth: int = 0
+    """Context length before the round."""
+    logprobs: tuple[Logprob, ...] = ()
+    """One per committed token when asked for."""
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Source of each committed token."""
+        return (self.source,) * self.accepted + (Source.TARGET,) * (len(self.tokens) - self.accepted)
+
+    @property
+    def ms(self) -> float:
+        return self.draft_ms + self.verify_ms + self.host_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text that one token completes, possibly empty (half a character, or held back for a stop string)."""
+
+    text: str
+    source: Source
+    token: int
+    position: int
+    """Position of the token in prompt + output."""
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Text that is safe to show: whole characters, no part of a stop string. Pieces come in order, one per token."""
+
+    request: str
+    pieces: tuple[Piece, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(p.text for p in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Counts over one request; `completion` is exactly the number of ids delivered."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    rounds: int = 0
+    prefill_ms: float = 0.0
+    decode_ms: float = 0.0
+    """From the end of the prefill to the last round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of a request that went well, or was cancelled by its owner."""
+
+    request: str
+    reason: Literal["stop", "length", "cancel", "context"]
+    """stop: a stop id or string; length: max_tokens; context: the window is full; cancel: asked for."""
+    usage: Usage
+    tokens: tuple[int, ...] = ()
+    """All ids delivered, the stop id included when one ended it."""
+    text: str = ""
+    stop: str | int | None = None
+    """The stop string or id that ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The last event of a request that went wrong. What was delivered before stays valid."""
+
+    request: str
+    error: Exception
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def message(self) -> str:
+        return str(self.error) or type(self.error).__name__
+
+
+Event = Prefilling | Prefilled | Round | Tokens | Finished | Failed

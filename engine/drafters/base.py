@@ -1,0 +1,73 @@
+"""The contract of a drafter: proposes, and is told what was committed.
+
+Siblings: none, lookup, dspark, dflash, chain. A drafter is immutable after load and serves many sequences; what it
+remembers of one sequence is its context. It knows the target only through taps and, where it borrows them, the raw
+embedding and head given to it at load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import mlx.core as mx
+
+from engine.core import Proposal, Source
+from engine.sampling import RowSampler
+
+
+class ContextSnapshot(Protocol):
+    """Immutable copy of a drafter context, kept by the prefix cache beside the target's snapshot."""
+
+    @property
+    def length(self) -> int:
+        """Committed positions covered."""
+        ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Context(Protocol):
+    """What a drafter remembers of one sequence: positions [0, length), or its last window of them."""
+
+    @property
+    def length(self) -> int: ...
+
+    def snapshot(self) -> ContextSnapshot: ...
+
+    def restore(self, snap: ContextSnapshot, length: int) -> None:
+        """Become the snapshot cut to `length` <= snap.length. Never mutates it. May come back with fewer rows than it
+        would like (a window), never with wrong ones."""
+        ...
+
+    def arrays(self) -> list[mx.array]:
+        """What must be evaluated for the context to be real; empty for host-side contexts."""
+        ...
+
+
+class Drafter[C: Context](Protocol):
+    """Proposes draft tokens. `observe` is called once for every committed row, in order, whoever proposed."""
+
+    name: str
+    source: Source
+    taps: tuple[int, ...]
+    """Target layers that it wants tapped, ascending; empty when it needs none."""
+    max_draft: int
+    """Longest proposal that it can make."""
+    proposes: bool
+    """False only for the drafter that never proposes: the loop may then run ahead."""
+
+    def new_context(self) -> C: ...
+
+    def observe(self, context: C, taps: mx.array | None, start: int, ids: Sequence[int]) -> None:
+        """Rows that are now in the target's state: ids[i] at position start + i, with tapped features
+        taps [n, m*H] (None when `taps` is empty). start == context.length. Builds graph only; must not evaluate."""
+        ...
+
+    def propose(self, context: C, pending: int, k: int, sampler: RowSampler) -> Proposal:
+        """At most k >= 1 tokens to follow `pending` (the last committed token, whose row is not in the state yet, at
+        position context.length). Greedy when sampler.greedy; otherwise draws through `sampler.draw`, so that q is
+        exactly what was drawn from. Must not evaluate, except to truncate by confidence. Must not change the
+        context."""
+        ...

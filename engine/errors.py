@@ -1,0 +1,107 @@
+"""Errors of the engine. Each message is one sentence for a person, with the way out; each class has an exit code.
+
+    DsparkError                      1
+    ├── UsageError                   2   the request or a flag makes no sense
+    │   ├── UnknownModel                 no such model; carries the nearest names
+    │   ├── UnknownDrafter               no such drafter for this model, or it does not fit
+    │   ├── ContextOverflow              prompt and budget exceed the window
+    │   └── ImageUnsupported             a picture for a text-only model
+    ├── LoadError                    1   something on disk cannot be used
+    │   ├── WeightsMissing               folder without weights, or an incomplete snapshot
+    │   ├── WeightsDamaged               truncated or unreadable file
+    │   ├── UnsupportedModel             a family, packaging or quantisation that cannot run, with the reason
+    │   ├── DrafterRefused               a drafter file that would not be what it says
+    │   └── RemoteCodeRefused            the checkpoint wants to run its own code
+    ├── FetchError                   1   a download did not happen
+    │   ├── Offline                      no network, and not on disk
+    │   ├── NoSpace                      not enough disk
+    │   └── Gated                        licence or login needed
+    ├── MemoryShort                  1   does not fit this machine
+    ├── EngineClosed                 1   submit after close
+    └── Cancelled                  130   stopped by the user
+"""
+
+from __future__ import annotations
+
+
+class DsparkError(Exception):
+    """Base of all errors that are meant for a person."""
+
+    exit_code = 1
+
+
+class UsageError(DsparkError):
+    exit_code = 2
+
+
+class UnknownModel(UsageError):
+    def __init__(self, message: str, nearest: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.nearest = nearest
+
+
+class UnknownDrafter(UsageError):
+    pass
+
+
+class ContextOverflow(UsageError):
+    def __init__(self, message: str, tokens: int = 0, limit: int = 0) -> None:
+        super().__init__(message)
+        self.tokens = tokens
+        self.limit = limit
+
+
+class ImageUnsupported(UsageError):
+    pass
+
+
+class LoadError(DsparkError):
+    pass
+
+
+class WeightsMissing(LoadError):
+    pass
+
+
+class WeightsDamaged(LoadError):
+    pass
+
+
+class UnsupportedModel(LoadError):
+    pass
+
+
+class DrafterRefused(LoadError):
+    pass
+
+
+class RemoteCodeRefused(LoadError):
+    pass
+
+
+class FetchError(DsparkError):
+    pass
+
+
+class Offline(FetchError):
+    pass
+
+
+class NoSpace(FetchError):
+    pass
+
+
+class Gated(FetchError):
+    pass
+
+
+class MemoryShort(DsparkError):
+    pass
+
+
+class EngineClosed(DsparkError):
+    pass
+
+
+class Cancelled(DsparkError):
+    exit_code = 130

@@ -1,0 +1,90 @@
+"""Changes of the target's logits that depend on the tokens before: penalties, bias, and what callers bring along.
+
+A processor sees every row of a verify block with the history that row would have in one-token decoding: the committed
+tokens plus the drafts before it. Knows no model and draws nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import mlx.core as mx
+
+from engine.core import Sampling
+
+
+class Processor(Protocol):
+    """One change of the logits of one sequence. Kept for the life of a request; told of every committed token."""
+
+    needs_draft: bool
+    """True when `rows` and `trim` need the draft's ids on the host (a grammar). Costs a second evaluation a round, so
+    only requests that ask for it pay. False: drafts stay on the device."""
+
+    def trim(self, drafts: Sequence[int]) -> int:
+        """How many leading drafts can be committed at all; the rest is not verified. Called only with needs_draft."""
+        ...
+
+    def rows(self, logits: mx.array, drafts: mx.array) -> mx.array:
+        """logits [K+1, V] float32, drafts [K] int32 -> logits [K+1, V]. Row i follows history + drafts[:i]."""
+        ...
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """These tokens were delivered, in order."""
+        ...
+
+
+class Penalties:
+    """Presence, frequency and repetition penalties and logit bias, on the device.
+
+    Presence and frequency count generated tokens only (OpenAI's definition); repetition covers prompt and output
+    (arXiv 1909.05858).
+    """
+
+    needs_draft = False
+
+    def __init__(self, sampling: Sampling, prompt: Sequence[int], vocab: int) -> None:
+        self._presence = sampling.presence_penalty
+        self._frequency = sampling.frequency_penalty
+        self._repetition = sampling.repetition_penalty
+        self._counts = mx.zeros((vocab,), dtype=mx.float32)
+        self._prompt = mx.zeros((vocab,), dtype=mx.bool_)
+        if self._repetition != 1.0 and prompt:
+            self._prompt[mx.array(sorted({t for t in prompt if 0 <= t < vocab}), dtype=mx.int32)] = True
+        self._bias: mx.array | None = None
+        bias = {t: v for t, v in sampling.logit_bias.items() if 0 <= t < vocab}
+        if bias:
+            self._bias = mx.zeros((vocab,), dtype=mx.float32)
+            self._bias[mx.array(list(bias), dtype=mx.int32)] = mx.array(list(bias.values()), dtype=mx.float32)
+
+    @staticmethod
+    def wanted(sampling: Sampling) -> bool:
+        return bool(
+            sampling.presence_penalty
+            or sampling.frequency_penalty
+            or sampling.repetition_penalty != 1.0
+            or sampling.logit_bias
+        )
+
+    def trim(self, drafts: Sequence[int]) -> int:
+        return len(drafts)
+
+    def rows(self, logits: mx.array, drafts: mx.array) -> mx.array:
+        width, vocab = logits.shape
+        counts = self._counts[None]
+        if width > 1:
+            seen = mx.zeros((width, vocab), dtype=mx.float32)
+            seen = seen.at[mx.arange(1, width), drafts].add(1.0)
+            counts = counts + mx.cumsum(seen, axis=0)
+        if self._repetition != 1.0:
+            scaled = mx.where(logits > 0, logits / self._repetition, logits * self._repetition)
+            logits = mx.where((counts > 0) | self._prompt[None], scaled, logits)
+        if self._frequency:
+            logits = logits - self._frequency * counts
+        if self._presence:
+            logits = logits - self._presence * (counts > 0)
+        return logits if self._bias is None else logits + self._bias
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        if tokens:
+            self._counts = self._counts.at[mx.array(tokens, dtype=mx.int32)].add(1.0)

@@ -1,0 +1,168 @@
+"""Logits to distribution, and the draws of one sequence.
+
+`transform` is the one law: plain decoding, drafting and verification all use it. `RowSampler` adds the random numbers
+of one request, addressed by what they are for, so that no draw depends on batch neighbours or on call order. Knows no
+model, no drafter and no acceptance rule.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from enum import IntEnum
+
+import mlx.core as mx
+
+from engine.core import Sampling
+from engine.processors import Penalties, Processor
+
+_MASK = (1 << 64) - 1
+
+
+def transform(logits: mx.array, sampling: Sampling) -> mx.array:
+    """Probabilities [..., V] float32 of logits [..., V] of any float type, at temperature > 0.
+
+    Temperature, top-k (every tie with the k-th value stays), top-p on the renormalised rest (a token stays when the mass
+    ranked before it is < top_p, so the best always stays), min-p relative to the best. Softmax and sums in float32:
+    bfloat16 sums of a vocabulary are off by tens of percent.
+    """
+    logits = logits.astype(mx.float32) / sampling.temperature
+    vocab = logits.shape[-1]
+    if 0 < sampling.top_k < vocab:
+        kth = mx.min(mx.topk(logits, sampling.top_k, axis=-1), axis=-1, keepdims=True)
+        logits = mx.where(logits >= kth, logits, -mx.inf)
+    probs = mx.softmax(logits, axis=-1, precise=True)
+    if sampling.top_p < 1.0:
+        order = mx.argsort(-probs, axis=-1)
+        ranked = mx.take_along_axis(probs, order, axis=-1)
+        before = mx.cumsum(ranked, axis=-1) - ranked
+        keep = mx.put_along_axis(mx.zeros(probs.shape, dtype=mx.bool_), order, before < sampling.top_p, axis=-1)
+        keep = keep | (probs >= mx.max(probs, axis=-1, keepdims=True)) & (sampling.top_p <= 0.0)
+        probs = mx.where(keep, probs, 0.0)
+    if sampling.min_p > 0.0:
+        probs = mx.where(probs >= sampling.min_p * mx.max(probs, axis=-1, keepdims=True), probs, 0.0)
+    if sampling.top_p < 1.0 or sampling.min_p > 0.0:
+        probs = probs / mx.sum(probs, axis=-1, keepdims=True)
+    return probs
+
+
+def log_of(probs: mx.array) -> mx.array:
+    """log p with -inf where p is 0: no floor that would leak mass outside the support."""
+    return mx.where(probs > 0, mx.log(mx.where(probs > 0, probs, 1.0)), -mx.inf)
+
+
+class Purpose(IntEnum):
+    """What a random number is for: part of its address."""
+
+    COUPLED = 1
+    DRAFT = 2
+    ACCEPT = 3
+    RESIDUAL = 4
+
+
+def _mix(x: int) -> int:
+    """SplitMix64's finaliser (Steele, Lea, Flood 2014): a 64-bit bijection with good avalanche."""
+    x = (x + 0x9E3779B97F4A7C15) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
+
+
+class RowSampler:
+    """The draws and processors of one sequence.
+
+    With a seed the rule is *coupled*: the token at a position is argmax(log p + Gumbel noise of that position), for the
+    drafter and the target alike, and a draft is accepted when both agree. Without one it is *rejection* sampling
+    (Leviathan et al., arXiv 2211.17192), whose noise is addressed by round and never reused.
+    """
+
+    def __init__(
+        self, sampling: Sampling, prompt: Sequence[int], vocab: int, processors: Sequence[Processor] = ()
+    ) -> None:
+        self.sampling = sampling
+        self.greedy = sampling.greedy
+        self.coupled = sampling.seed is not None and not self.greedy
+        self.round = 0
+        """Set by the loop before each round; part of the address of rejection noise."""
+        self.vocab = vocab
+        self.processors: list[Processor] = list(processors)
+        if Penalties.wanted(sampling):
+            self.processors.insert(0, Penalties(sampling, prompt, vocab))
+        self._base = _mix(secrets.randbits(64) if sampling.seed is None else sampling.seed & _MASK)
+
+    @property
+    def needs_draft(self) -> bool:
+        return any(p.needs_draft for p in self.processors)
+
+    def key(self, purpose: Purpose, address: int) -> mx.array:
+        """PRNG key [2] uint32 for one address (a position when coupled, else a round or round and position)."""
+        word = _mix(_mix(self._base ^ int(purpose)) ^ (address & _MASK))
+        return mx.array([word >> 32, word & 0xFFFFFFFF], dtype=mx.uint32)
+
+    # The target's side ------------------------------------------------------------------------------------------------
+
+    def processed(self, logits: mx.array, drafts: mx.array) -> mx.array:
+        """Target logits [K+1, V] after penalties, bias and constraints along the draft; float32."""
+        logits = logits.astype(mx.float32)
+        for processor in self.processors:
+            logits = processor.rows(logits, drafts)
+        return logits
+
+    def probs(self, logits: mx.array) -> mx.array:
+        """The request's law of (processed) logits."""
+        return transform(logits, self.sampling)
+
+    def noise(self, position: int, rows: int) -> mx.array:
+        """Coupled Gumbel noise [rows, V] for positions position, position+1, ..."""
+        return mx.stack(
+            [
+                mx.random.gumbel((self.vocab,), key=self.key(Purpose.COUPLED, position + i), dtype=mx.float32)
+                for i in range(rows)
+            ]
+        )
+
+    def uniforms(self, rows: int) -> mx.array:
+        """Acceptance thresholds [rows] in [0, 1) of this round."""
+        return mx.random.uniform(shape=(rows,), key=self.key(Purpose.ACCEPT, self.round), dtype=mx.float32)
+
+    def residual_noise(self) -> mx.array:
+        """Gumbel noise [V] for the replacement or bonus token of this round."""
+        return mx.random.gumbel((self.vocab,), key=self.key(Purpose.RESIDUAL, self.round), dtype=mx.float32)
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        for processor in self.processors:
+            processor.commit(tokens)
+
+    # The drafter's side -----------------------------------------------------------------------------------------------
+
+    def draw(self, logits: mx.array, position: int, ids: mx.array | None = None) -> tuple[mx.array, mx.array | None]:
+        """Draft one token for `position` from logits [V], or from logits [S] of candidate target ids [S].
+
+        Returns the token (scalar int32, lazy) and the float32 law it was drawn from (over the same entries as `logits`),
+        or None where acceptance does not need it (greedy, coupled). Truncation is the request's own, which keeps q
+        close to p.
+        """
+        q = None
+        if self.greedy:
+            pick = mx.argmax(logits)
+        else:
+            law = transform(logits, self.sampling)
+            if self.coupled:
+                noise = self.noise(position, 1)[0]
+                pick = mx.argmax(log_of(law) + (noise if ids is None else noise[ids]))
+            else:
+                address = (self.round << 32) | (position & 0xFFFFFFFF)
+                noise = mx.random.gumbel(law.shape, key=self.key(Purpose.DRAFT, address), dtype=mx.float32)
+                pick = mx.argmax(log_of(law) + noise)
+                q = law
+        token = pick if ids is None else ids[pick]
+        return token.astype(mx.int32), q
+
+    def draw_rows(self, logits: mx.array, position: int) -> tuple[mx.array, mx.array | None]:
+        """Independent drafts for positions position.. from logits [K, V]: tokens [K] int32 and q [K, V] or None."""
+        if self.greedy:
+            return mx.argmax(logits, axis=-1).astype(mx.int32), None
+        drawn = [self.draw(logits[i], position + i) for i in range(logits.shape[0])]
+        tokens = mx.stack([token for token, _ in drawn])
+        laws = [q for _, q in drawn if q is not None]
+        return tokens, mx.stack(laws) if laws else None
