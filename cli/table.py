@@ -1,0 +1,21 @@
+"""The subcommands. One line adds one; its module is imported only when it is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`module` defines `add_arguments(parser)` and `run(args) -> int`."""
+
+    name: str
+    module: str
+    help: str
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("models", "cli.models", "list the models that are on this machine or known by name"),
+    Command("doctor", "cli.doctor", "describe this machine and what the engine makes of it"),
+    Command("paths", "cli.paths", "print where settings, chats, models and logs are kept"),
+)

@@ -1,0 +1,88 @@
+"""dspark-chat: the command's entry point and the public Python names.
+
+    from dspark_chat import Request, Sampling, load
+
+A checkout imports engine, server, tui, themes and cli from the repository root. A wheel carries them inside
+dspark_chat_app/, so that site-packages gains no generic names. Imports nothing heavy: names are resolved when asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.core import Event as Event
+    from engine.core import Failed as Failed
+    from engine.core import Finished as Finished
+    from engine.core import Piece as Piece
+    from engine.core import Prefilled as Prefilled
+    from engine.core import Prefilling as Prefilling
+    from engine.core import Request as Request
+    from engine.core import Round as Round
+    from engine.core import Sampling as Sampling
+    from engine.core import Source as Source
+    from engine.core import Tokens as Tokens
+    from engine.core import Usage as Usage
+    from engine.engine import Engine as Engine
+    from engine.engine import load as load
+    from engine.errors import DsparkError as DsparkError
+
+__version__ = "0.1.0"
+
+_HERE = Path(__file__).resolve().parent
+_HOME = _HERE / "dspark_chat_app" if (_HERE / "dspark_chat_app").is_dir() else _HERE
+# First on the path, so that a folder called `engine` where the user happens to stand is not taken for ours.
+if sys.path[:1] != [str(_HOME)]:
+    sys.path.insert(0, str(_HOME))
+
+_NAMES = {
+    "load": "engine.engine",
+    "Engine": "engine.engine",
+    "DsparkError": "engine.errors",
+    **dict.fromkeys(
+        (
+            "Request",
+            "Sampling",
+            "Source",
+            "Event",
+            "Prefilling",
+            "Prefilled",
+            "Round",
+            "Tokens",
+            "Piece",
+            "Usage",
+            "Finished",
+            "Failed",
+        ),
+        "engine.core",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module 'dspark_chat' has no attribute {name!r}")
+    engine = import_module("engine")
+    origin = Path(engine.__file__ or "").resolve()
+    if not origin.is_relative_to(_HOME):
+        raise ImportError(f"another package named 'engine' was imported before dspark_chat: {origin}")
+    import_module("engine.backend")  # its BLAS must be loaded before mlx is
+    return getattr(import_module(_NAMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_NAMES])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    from cli.main import main as run
+
+    return run(sys.argv[1:] if argv is None else argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The terminal app and the plain line mode."""
