@@ -8,7 +8,7 @@ embedding and head given to it at load.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import mlx.core as mx
 
@@ -46,7 +46,10 @@ class Context(Protocol):
         ...
 
 
-class Drafter[C: Context](Protocol):
+C = TypeVar("C", bound=Context)
+
+
+class Drafter(Protocol[C]):
     """Proposes draft tokens. `observe` is called once for every committed row, in order, whoever proposed."""
 
     name: str
