@@ -1,0 +1,169 @@
+"""How long a draft to ask for. The loop calls `limit` before a round and `learn` after it.
+
+    cap = min(policy.limit(view), view.remaining - 1)        0: plain step this round
+    ... propose(cap), verify, accept ...
+    policy.learn(view, round)
+
+A chain is asked once per part, in order, each with a view of its own `source`, `drafter` and `max_draft`: a parked
+learned drafter (0) must not silence lookup, and lookup's longer copies must not be cut by the learned drafter's cap.
+Knows no concrete target and no concrete drafter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from engine.calibrate.acceptance import Memory
+from engine.calibrate.controller import Controller
+from engine.calibrate.cost import Costs, derived_cap
+from engine.core import Round, Source
+
+FALLBACK = 2
+"""Cap of an unmeasured pair whose drafter drafts one token after another."""
+
+EngineCap = int | Literal["auto", "derived", "full"] | None
+"""What a user or a card says about draft length; None is auto where the machine was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """What a policy may know about a sequence that is about to make a round."""
+
+    depth: int
+    """Context length."""
+    remaining: int
+    """Token budget left; the loop clamps to remaining - 1 itself."""
+    max_draft: int
+    """Longest proposal of the drafter asked."""
+    drafter: str = ""
+    source: Source = Source.DRAFT
+    """Of the drafter asked: LOOKUP decides its own length, up to what is allowed here."""
+    rows: int = 1
+    """Sequences that will share the forward."""
+    rounds: int = 0
+    """Rounds since the request began."""
+
+
+class CapPolicy(Protocol):
+    """Chooses draft lengths for one request. Lives on the model thread."""
+
+    def limit(self, view: RowView) -> int:
+        """Longest draft to ask for, 0..view.max_draft; 0 is a plain step this round."""
+        ...
+
+    def learn(self, view: RowView, round: Round) -> None:
+        """What came of it. `view` may be of any part; `round` says who proposed."""
+        ...
+
+
+class DrafterFacts(Protocol):
+    """The part of a drafter that decides a fallback."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def source(self) -> Source: ...
+    @property
+    def max_draft(self) -> int: ...
+
+
+class Pinned:
+    """A cap that somebody chose: obeyed, never adjusted. It holds for the learned drafter and for lookup alike."""
+
+    def __init__(self, cap: int) -> None:
+        self.cap = max(0, cap)
+
+    def limit(self, view: RowView) -> int:
+        return min(self.cap, view.max_draft)
+
+    def learn(self, view: RowView, round: Round) -> None:
+        pass
+
+
+class Full:
+    """Whatever the drafter can make."""
+
+    def limit(self, view: RowView) -> int:
+        return view.max_draft
+
+    def learn(self, view: RowView, round: Round) -> None:
+        pass
+
+
+class Fallback:
+    """A fixed cap for a learned drafter on a machine that was not measured; lookup keeps its own lengths."""
+
+    def __init__(self, cap: int) -> None:
+        self.cap = cap
+
+    def limit(self, view: RowView) -> int:
+        return view.max_draft if view.source is Source.LOOKUP else min(self.cap, view.max_draft)
+
+    def learn(self, view: RowView, round: Round) -> None:
+        pass
+
+
+class Derived:
+    """The best cap by the measured curves at the pair's acceptance; shortened at depth, priced for the batch."""
+
+    def __init__(self, costs: Costs, memory: Memory | None = None) -> None:
+        self.costs = costs
+        self._chances = memory.prior.chances if memory else None
+
+    def limit(self, view: RowView) -> int:
+        if view.source is Source.LOOKUP:
+            return view.max_draft
+        return derived_cap(self.costs, view.max_draft, view.depth, view.rows, self._chances)
+
+    def learn(self, view: RowView, round: Round) -> None:
+        pass
+
+
+class Adaptive:
+    """Starts from the curves and what is known of the pair, then follows this conversation's acceptance and the live
+    round times; parks a drafter that does not pay, and keeps asking whether it would pay again.
+
+    Lookup has a controller of its own: its rounds feed neither the acceptance nor the timings of the learned drafter.
+    """
+
+    def __init__(self, costs: Costs, memory: Memory | None = None) -> None:
+        memory = memory or Memory()
+        self._learned = Controller(costs, memory.learned, memory.timings)
+        self._lookup = Controller(costs.without_draft(), memory.lookup, memory.lookup_timings)
+
+    def limit(self, view: RowView) -> int:
+        return self._of(view.source).choose(view.max_draft, view.depth, view.rows)
+
+    def learn(self, view: RowView, round: Round) -> None:
+        source = round.source if round.drafted and round.source is not Source.TARGET else view.source
+        whole = len(round.tokens) > round.accepted
+        if round.drafted:
+            self._of(source).observe(len(round.drafted), round.accepted, whole, round.ms, round.depth, round.rows)
+        elif round.index:
+            self._learned.observe(0, 0, True, round.ms, round.depth, round.rows)
+            self._lookup.observe(0, 0, True, round.ms, round.depth, round.rows)
+
+    def _of(self, source: Source) -> Controller:
+        return self._lookup if source is Source.LOOKUP else self._learned
+
+
+def policy_for(
+    request_cap: int | None,
+    engine_cap: EngineCap,
+    costs: Costs | None,
+    drafter: DrafterFacts,
+    memory: Memory | None = None,
+) -> CapPolicy:
+    """The policy of one request: its own cap, bounded by the user's pin; the pin; auto; derived; a fallback."""
+    pin = engine_cap if isinstance(engine_cap, int) else None
+    if request_cap is not None:
+        return Pinned(request_cap if pin is None else min(request_cap, pin))
+    if pin is not None:
+        return Pinned(pin)
+    if engine_cap == "full":
+        return Full()
+    if costs is None:
+        whole_block = bool(getattr(drafter, "full_block", False))
+        return Full() if whole_block else Fallback(FALLBACK)
+    return Derived(costs, memory) if engine_cap == "derived" else Adaptive(costs, memory)
