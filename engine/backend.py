@@ -99,6 +99,9 @@ def _preload() -> Blas:
     return Blas("stock", reason="; ".join(errors) or "no OpenBLAS found: pip install ngsolve-openblas, or libopenblas0")
 
 
+# transformers tells every user of its tokenizers that it found no PyTorch, which we do not want.
+os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+
 BLAS = _preload()
 """Decided once, at the first import of this module."""
 
