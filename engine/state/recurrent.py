@@ -189,5 +189,5 @@ class ConvState(RecurrentState):
 
 
 def _own(slot: mx.array | None) -> mx.array | None:
-    """The same values in a buffer of their own: some layers leave a slice that keeps a whole prompt's activations alive."""
+    """The same values in a buffer of their own: a slice would keep the activations of a whole prompt alive."""
     return None if slot is None else mx.contiguous(slot)

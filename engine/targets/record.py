@@ -113,8 +113,8 @@ def _recording(function: Callable[..., Any], recurrence: Recurrence, tape: _Tape
     missing = (recurrence.timed | {recurrence.state}) - signature.parameters.keys()
     if missing:
         raise UnsupportedModel(
-            f"mlx-lm's {recurrence.name}{signature} lacks {', '.join(sorted(missing))}, so a rejected draft could not be "
-            "undone: use the mlx-lm version that this release was tested with."
+            f"mlx-lm's {recurrence.name}{signature} lacks {', '.join(sorted(missing))}, so a rejected draft could not "
+            "be undone: use the mlx-lm version that this release was tested with."
         )
 
     def record(*args: Any, **kwargs: Any) -> Any:
