@@ -5,7 +5,8 @@
     │   ├── UnknownModel                 no such model; carries the nearest names
     │   ├── UnknownDrafter               no such drafter for this model, or it does not fit
     │   ├── ContextOverflow              prompt and budget exceed the window
-    │   └── ImageUnsupported             a picture for a text-only model
+    │   ├── ImageUnsupported             a picture for a text-only model
+    │   └── PictureUnreadable            a file that is no picture, or one that cannot be used
     ├── LoadError                    1   something on disk cannot be used
     │   ├── WeightsMissing               folder without weights, or an incomplete snapshot
     │   ├── WeightsDamaged               truncated or unreadable file
@@ -52,6 +53,10 @@ class ContextOverflow(UsageError):
 
 
 class ImageUnsupported(UsageError):
+    pass
+
+
+class PictureUnreadable(UsageError):
     pass
 
 

@@ -1,0 +1,197 @@
+"""Pictures: from a file, bytes or a data URL to plain RGB pixels with a name, a content key and a token cost.
+
+Everything odd about picture files ends here: rotation marks, transparency, animation, 16-bit and CMYK pixels, truncated
+and hostile files. Knows no model; how a model sees a picture is in its family (`engine/targets`), behind `Eye`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import io
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from urllib.parse import unquote_to_bytes
+
+from engine.errors import ImageUnsupported, PictureUnreadable
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from PIL import Image
+
+MAX_BYTES = 64 * 2**20
+MAX_PIXELS = 64_000_000
+"""More than any camera phone writes; a decompressed picture of this size takes 192 MB."""
+EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
+"""For completion and for recognising pasted paths; loading goes by content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One decoded picture."""
+
+    name: str
+    image: Image.Image = field(repr=False)
+    """Mode RGB, upright."""
+    key: str
+    """Hash of what a model sees: size and pixels. The same picture under two names has one key."""
+    nbytes: int
+    """Size of the file."""
+    note: str = ""
+    """What was done to it, for people: 'first of 12 frames, transparency on white'."""
+
+    @property
+    def width(self) -> int:
+        return self.image.width
+
+    @property
+    def height(self) -> int:
+        return self.image.height
+
+
+class Prompt(NamedTuple):
+    """A prompt with pictures, ready for a `Request`."""
+
+    ids: list[int]
+    """With one id for every row; a picture's rows carry its placeholder id."""
+    embeddings: mx.array | None
+    """[1, T, H], or None without pictures."""
+    media: tuple[str, ...]
+    """Keys of the pictures, in order."""
+
+
+class Eye(Protocol):
+    """How one loaded model sees pictures. Made by its family, on the model thread."""
+
+    def tokens(self, picture: Picture) -> int:
+        """Rows that the picture takes in a prompt."""
+        ...
+
+    def prompt(self, ids: Sequence[int], pictures: Sequence[Picture]) -> Prompt:
+        """Replace the i-th placeholder in `ids` by the rows of the i-th picture.
+
+        Raises:
+            ImageUnsupported: when placeholders and pictures do not match in number.
+        """
+        ...
+
+
+def read_picture(source: str | Path | bytes, name: str = "") -> Picture:
+    """Decode a picture from a path, bytes, or a `data:` URL.
+
+    Raises:
+        PictureUnreadable: with the reason, when it is not a picture that can be used.
+    """
+    data, label = _bytes_of(source)
+    label = name or label
+    if not data:
+        raise PictureUnreadable(f"{label} is empty: choose another picture.")
+    if len(data) > MAX_BYTES:
+        raise PictureUnreadable(
+            f"{label} has {len(data) / 2**20:.0f} MB, the limit is {MAX_BYTES // 2**20}: shrink it."
+        )
+    image, note = _decode(data, label)
+    digest = hashlib.sha256(f"{image.width}x{image.height}:".encode() + image.tobytes()).hexdigest()
+    return Picture(label, image, digest[:32], len(data), note)
+
+
+def looks_like_picture(text: str) -> bool:
+    """Whether a typed or pasted word is the path of an existing picture file."""
+    path = Path(text.strip().strip("'\"")).expanduser()
+    try:
+        return path.suffix.lower() in EXTENSIONS and path.is_file()
+    except OSError:
+        return False
+
+
+def check_pictures(model: str, eye: Eye | None, pictures: Sequence[Picture]) -> None:
+    """Raises ImageUnsupported when there are pictures and the model cannot see."""
+    if pictures and eye is None:
+        raise ImageUnsupported(
+            f"{model} reads text only: choose a model that sees pictures, or leave {pictures[0].name} out."
+        )
+
+
+def _bytes_of(source: str | Path | bytes) -> tuple[bytes, str]:
+    if isinstance(source, bytes):
+        return source, "The picture"
+    text = str(source)
+    if text.startswith("data:"):
+        return _data_url(text), "The picture"
+    if text.startswith(("http://", "https://")):
+        raise PictureUnreadable("Pictures are not fetched from the network: send the file's content as a data URL.")
+    path = Path(text).expanduser()
+    try:
+        if path.is_dir():
+            raise PictureUnreadable(f"{path} is a folder: name a picture in it.")
+        if path.stat().st_size > MAX_BYTES:
+            size = path.stat().st_size / 2**20
+            raise PictureUnreadable(f"{path.name} has {size:.0f} MB, the limit is {MAX_BYTES // 2**20}: shrink it.")
+        return path.read_bytes(), path.name
+    except FileNotFoundError:
+        raise PictureUnreadable(f"There is no file {path}: check the path.") from None
+    except (OSError, ValueError) as error:
+        raise PictureUnreadable(f"{path.name} cannot be read ({error}): check its permissions.") from None
+
+
+def _data_url(text: str) -> bytes:
+    head, comma, body = text.partition(",")
+    if not comma:
+        raise PictureUnreadable("The data URL of a picture has no comma: send data:image/png;base64,...")
+    if not head.endswith(";base64"):
+        return unquote_to_bytes(body)
+    try:
+        return base64.b64decode("".join(body.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise PictureUnreadable("The data URL of a picture is not valid base64: send its bytes encoded.") from None
+
+
+def _decode(data: bytes, label: str) -> tuple[Image.Image, str]:
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(io.BytesIO(data))
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                raise PictureUnreadable(
+                    f"{label} has {width}x{height} pixels, the limit is {MAX_PIXELS // 10**6} million: shrink it."
+                )
+            notes: list[str] = []
+            frames = int(getattr(image, "n_frames", 1))
+            if frames > 1:
+                image.seek(0)
+                notes.append(f"first of {frames} frames")
+            upright = ImageOps.exif_transpose(image)
+            if upright.size != image.size:
+                notes.append("turned upright")
+            return _to_rgb(upright, notes), ", ".join(notes)
+    except UnidentifiedImageError:
+        raise PictureUnreadable(f"{label} is not a picture that can be read: use PNG, JPEG, WebP or GIF.") from None
+    except Image.DecompressionBombError:
+        raise PictureUnreadable(f"{label} has more than {MAX_PIXELS // 10**6} million pixels: shrink it.") from None
+    except (OSError, ValueError, SyntaxError, EOFError, IndexError, TypeError, MemoryError) as error:
+        # Pillow's decoders raise all of these on damaged files.
+        raise PictureUnreadable(f"{label} is damaged ({error}): save it again.") from None
+
+
+def _to_rgb(image: Image.Image, notes: list[str]) -> Image.Image:
+    from PIL import Image
+
+    if image.mode.startswith(("I", "F")):
+        # Pillow clips 16-bit grey to 8 bits instead of scaling it.
+        low, high = (float(x) for x in image.convert("F").getextrema())  # type: ignore[misc]  # one band gives one pair
+        scale = 255.0 / max(high, 255.0) if low >= 0 else 1.0
+        return image.convert("F").point(lambda x: x * scale).convert("L").convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        if image.getchannel("A").getextrema() != (255, 255):
+            notes.append("transparency on white")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, image).convert("RGB")
+    return image.convert("RGB")
