@@ -1,0 +1,170 @@
+"""A conversation in memory: turns, and of each answer the text with its provenance and the rounds behind it.
+
+Knows no screen and no disk. What the engine says goes in as events; what is shown, stored and exported comes out.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from engine.core import Event, Failed, Finished, Prefilled, Round, Tokens, Usage
+from engine.sanitize import Sanitizer
+from tui.provenance import CODES
+from tui.stats import Tally
+
+
+class Status(StrEnum):
+    """How an answer stands."""
+
+    WAITING = "waiting"
+    STREAMING = "streaming"
+    DONE = "done"
+    LENGTH = "length"
+    STOPPED = "stopped"
+    """Cut by the user; what was there stays."""
+    FAILED = "failed"
+    LOST = "lost"
+    """The program ended in mid-answer."""
+
+    @property
+    def over(self) -> bool:
+        return self not in (Status.WAITING, Status.STREAMING)
+
+
+_REASONS = {"stop": Status.DONE, "length": Status.LENGTH, "cancel": Status.STOPPED, "context": Status.LENGTH}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One token in an answer's text: text[start:end] of it, where end is this span's and start the previous one's."""
+
+    end: int
+    code: int
+    token: int
+    position: int
+    round: int
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer of the model, growing."""
+
+    text: str = ""
+    prov: bytearray = field(default_factory=bytearray)
+    spans: list[Span] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+    status: Status = Status.WAITING
+    error: str = ""
+    prefilled: Prefilled | None = None
+    usage: Usage = field(default_factory=Usage)
+    drafter: str = ""
+    model: str = ""
+    seed: int | None = None
+    started: float = field(default_factory=time.time)
+    first_ms: float | None = None
+    """Time to the first token, from submit."""
+    _filter: Sanitizer = field(default_factory=Sanitizer)
+
+    def take(self, event: Event) -> Iterator[tuple[str, int]]:
+        """Apply one event; yields (text, class) to show."""
+        match event:
+            case Tokens():
+                yield from self._tokens(event)
+            case Round():
+                self.rounds.append(event)
+                self.tally.add(event)
+                self.drafter = event.drafter
+            case Prefilled():
+                self.prefilled = event
+                self.status = Status.STREAMING
+            case Finished():
+                self.usage = event.usage
+                self.status = _REASONS[event.reason]
+            case Failed():
+                self.usage = event.usage
+                self.error = " ".join(Sanitizer().feed(event.message).split())
+                self.status = Status.FAILED
+            case _:
+                pass
+
+    def _tokens(self, event: Tokens) -> Iterator[tuple[str, int]]:
+        self.status = Status.STREAMING
+        if self.first_ms is None:
+            self.first_ms = (time.time() - self.started) * 1000
+        for piece in event.pieces:
+            text = self._filter.feed(piece.text)
+            code = CODES[piece.source]
+            self.text += text
+            self.prov += bytes((code,)) * len(text)
+            self.spans.append(Span(len(self.text), code, piece.token, piece.position, piece.round))
+            if text:
+                yield text, code
+
+    def span_at(self, offset: int) -> int:
+        """Index of the token that text[offset] belongs to."""
+        return min(bisect_right(self.spans, offset, key=lambda s: s.end), len(self.spans) - 1)
+
+    def span_text(self, index: int) -> str:
+        start = self.spans[index - 1].end if index else 0
+        return self.text[start : self.spans[index].end]
+
+
+@dataclass(slots=True)
+class Turn:
+    """What the user said and what came back."""
+
+    user: str
+    answer: Answer = field(default_factory=Answer)
+    images: tuple[str, ...] = ()
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+@dataclass(slots=True)
+class Chat:
+    """A conversation."""
+
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    title: str = ""
+    system: str = ""
+    turns: list[Turn] = field(default_factory=list)
+    created: float = field(default_factory=time.time)
+
+    @property
+    def name(self) -> str:
+        """The title, or the beginning of the first message."""
+        if self.title:
+            return self.title
+        return title_of(self.turns[0].user) if self.turns else "new chat"
+
+    def messages(self, upto: int | None = None) -> list[dict[str, str]]:
+        """Chat messages for the template: whole turns, then the user's part of the last one (turn `upto`)."""
+        last = len(self.turns) - 1 if upto is None else upto
+        out = [{"role": "system", "content": self.system}] if self.system else []
+        for turn in self.turns[:last]:
+            out.append({"role": "user", "content": turn.user})
+            if turn.answer.text:
+                out.append({"role": "assistant", "content": turn.answer.text})
+        if self.turns:
+            out.append({"role": "user", "content": self.turns[last].user})
+        return out
+
+    @property
+    def tally(self) -> Tally:
+        """Over all turns."""
+        whole = Tally()
+        for turn in self.turns:
+            for round in turn.answer.rounds:
+                whole.add(round)
+        return whole
+
+
+def title_of(text: str, limit: int = 48) -> str:
+    """The beginning of a message, on one line."""
+    line = " ".join(Sanitizer().feed(text).split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"

@@ -1,0 +1,79 @@
+"""What the app needs from an engine, as protocols: the real one and the scripted one of the tests both fit.
+
+Importing this imports no MLX; `load` does, and is called on a worker thread after the first frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engine.core import Event, Request, Source
+
+Listener = Callable[[Event], None]
+
+
+class DrafterLike(Protocol):
+    """A drafter as listed; one that cannot run says why."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def source(self) -> Source: ...
+    @property
+    def available(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+
+
+class TicketLike(Protocol):
+    """One request under way. Every method may be called from any thread and returns at once."""
+
+    def cancel(self) -> None: ...
+    def use(self, drafter: str | None = None, cap: int | None = None) -> None:
+        """From the next round on."""
+        ...
+
+
+class SpecLike(Protocol):
+    """Facts about the loaded model that the header shows."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def context(self) -> int: ...
+    @property
+    def vision(self) -> bool: ...
+
+
+class TokenizerLike(Protocol):
+    def chat(self, messages: Sequence[Mapping[str, Any]], **kw: Any) -> list[int]: ...
+
+
+class EngineLike(Protocol):
+    """A loaded model that answers."""
+
+    drafter: str
+
+    @property
+    def spec(self) -> SpecLike: ...
+    @property
+    def tokenizer(self) -> TokenizerLike: ...
+    @property
+    def drafters(self) -> Sequence[DrafterLike]: ...
+    def submit(self, request: Request, listener: Listener | None = None) -> TicketLike: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far loading is. `total` 0 means unknown."""
+
+    text: str
+    done: int = 0
+    total: int = 0
+
+
+Loader = Callable[[Callable[[Progress], None]], EngineLike]
+"""Called on a worker thread with a function that takes progress."""
