@@ -1,0 +1,287 @@
+"""The engine: one loaded model, its drafters, and a thread that decodes. What front ends and Python programs use.
+
+    engine = load("smollm2-135m")
+    for event in engine.submit(Request(engine.format.render([{"role": "user", "content": "Hi"}]))):
+        ...
+
+Knows no screen and no socket.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from engine.chat import ChatFormat
+from engine.core import Event, Failed, Finished, Request, Source, Tokens
+from engine.drafters.base import Drafter
+from engine.drafters.chain import NONE, Chain
+from engine.drafters.lookup import Lookup, LookupSettings
+from engine.errors import ContextOverflow, UnknownDrafter, UsageError
+from engine.finish import Finish
+from engine.load import Loaded
+from engine.loop import Loop
+from engine.policy import CapPolicy, EngineCap, policy_for
+from engine.prefix.cache import PrefixCache
+from engine.sampling import RowSampler
+from engine.scheduler import Plan, Scheduler
+from engine.sequence import Listener, Sequence
+from engine.targets.base import Target, TargetSpec
+from engine.text import Tokenizer
+
+T = TypeVar("T")
+Progress = Callable[[str, float], None]
+"""(what is happening, fraction done or -1)."""
+
+HYBRID_LOOKUP = LookupSettings(min_n=4, max_n=5)
+"""Beside a learned drafter lookup must be surer of itself: trigrams fire on chat and cost more than they save."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterInfo:
+    """One line of the drafter list."""
+
+    name: str
+    source: Source
+    available: bool = True
+    reason: str = ""
+    """Why it is not available, for a person."""
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Options:
+    """How an engine decodes; everything has a default."""
+
+    drafter: str = "auto"
+    cap: EngineCap = None
+    max_batch: int = 1
+    cache: PrefixCache | None = None
+    chunk: int | None = None
+    costs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Measured costs by drafter name; see engine/calibrate."""
+    memory: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What is known of each pair's acceptance."""
+    lookup: bool = True
+    """Whether `auto` may use lookup (a card turns it off for mixtures of experts)."""
+
+
+class Ticket:
+    """One submitted request: iterate over its events, or give a listener to `submit`."""
+
+    def __init__(self, engine: Engine, sequence: Sequence, events: queue.SimpleQueue[Event] | None) -> None:
+        self._engine = engine
+        self._sequence = sequence
+        self._events = events
+
+    @property
+    def id(self) -> str:
+        return self._sequence.request.id
+
+    def __iter__(self) -> Iterator[Event]:
+        """Events until the last one (Finished or Failed). Not available when a listener was given."""
+        if self._events is None:
+            raise RuntimeError("this request's events go to its listener")
+        while True:
+            event = self._events.get()
+            yield event
+            if isinstance(event, Finished | Failed):
+                return
+
+    def cancel(self) -> None:
+        """Stop at the next round or prefill chunk. What was delivered stays; a Finished("cancel") follows."""
+        self._sequence.cancel()
+        self._engine.scheduler.wake()
+
+    def use(self, drafter: str | None = None, cap: int | None = None) -> None:
+        """Switch drafter and draft length from the next round on, in mid-answer."""
+        self._sequence.use(drafter, cap)
+
+    def text(self) -> str:
+        """Wait for the end; the whole text. Raises what the request failed with."""
+        parts: list[str] = []
+        for event in self:
+            if isinstance(event, Tokens):
+                parts.append(event.text)
+            elif isinstance(event, Failed):
+                raise event.error
+        return "".join(parts)
+
+
+class Engine:
+    """One model ready to decode. Thread-safe; close it when done (or use it as a context manager)."""
+
+    def __init__(self, scheduler: Scheduler, loaded: Loaded, options: Options | None = None) -> None:
+        self.scheduler = scheduler
+        self.options = options or Options()
+        self.target: Target = loaded.target
+        self.tokenizer: Tokenizer = loaded.tokenizer
+        self.config = loaded.config
+        self.generation = loaded.generation
+        self.format = ChatFormat(loaded.tokenizer.backend)
+        self.loop = Loop(self.target)
+        self._numbers = itertools.count(1)
+        self._chains: dict[str, Chain] = {}
+        self._refused: dict[str, DrafterInfo] = {}
+        self._drafter = "none"
+        self._add(NONE)
+        self._add(Chain("lookup", (Lookup(),)))
+        self.drafter = "lookup" if self.options.drafter == "auto" and self.options.lookup else "none"
+        self._install()
+
+    @property
+    def spec(self) -> TargetSpec:
+        return self.target.spec
+
+    # Drafters ---------------------------------------------------------------------------------------------------------
+
+    def add_drafter(self, drafter: Drafter[Any]) -> None:
+        """Offer a learned drafter, alone and behind lookup."""
+        self._add(Chain(drafter.name, (drafter,)))
+        hybrid = Lookup(HYBRID_LOOKUP)
+        self._add(Chain(f"lookup+{drafter.name}", (hybrid, drafter)))
+
+    def refuse_drafter(self, name: str, source: Source, reason: str) -> None:
+        """List a drafter that cannot be used, with the reason."""
+        self._refused[name] = DrafterInfo(name, source, False, reason)
+
+    def _add(self, chain: Chain) -> None:
+        self._chains[chain.name] = chain
+        self._refused.pop(chain.name, None)
+
+    @property
+    def chains(self) -> Mapping[str, Chain]:
+        return self._chains
+
+    @property
+    def drafters(self) -> list[DrafterInfo]:
+        """What can be switched to, in key order, then what cannot and why."""
+        usable = [
+            DrafterInfo(name, chain.parts[-1].source if chain.parts else Source.TARGET)
+            for name, chain in self._chains.items()
+        ]
+        return usable + list(self._refused.values())
+
+    @property
+    def drafter(self) -> str:
+        """The chain of requests that name none."""
+        return self._drafter
+
+    @drafter.setter
+    def drafter(self, name: str) -> None:
+        self._drafter = self._chain(name).name
+
+    def _chain(self, name: str) -> Chain:
+        if name in self._chains:
+            return self._chains[name]
+        if name in self._refused:
+            raise UnknownDrafter(f"Drafter '{name}' is not available: {self._refused[name].reason}")
+        raise UnknownDrafter(f"No drafter '{name}' is loaded; there are: {', '.join(self._chains)}.")
+
+    def _policy(self, cap: int | None, chain: Chain) -> CapPolicy:
+        facts = chain.learned or (chain.parts[0] if chain.parts else None)
+        name = facts.name if facts else "none"
+        return policy_for(
+            cap, self.options.cap, self.options.costs.get(name), facts or _Nobody(), self.options.memory.get(name)
+        )
+
+    # Requests ---------------------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request, listener: Listener | None = None) -> Ticket:
+        """Queue a request. Events go to `listener`, on the model thread, or to the ticket's iterator.
+
+        Raises:
+            ContextOverflow: the prompt does not fit the window.
+            UsageError: an empty prompt, ids outside the vocabulary, or a budget below one.
+            EngineClosed: after close.
+        """
+        request = self._checked(request)
+        chain = self._chain(request.drafter or self._drafter)
+        events: queue.SimpleQueue[Event] | None = None if listener else queue.SimpleQueue()
+        sequence = Sequence(
+            request,
+            sampler=RowSampler(request.sampling, request.prompt, self.spec.vocab_size, request.processors),
+            finish=Finish(
+                self.tokenizer,
+                stop_ids=self.spec.stop_ids if request.stop_ids is None else request.stop_ids,
+                stop=request.stop,
+                max_tokens=request.max_tokens,
+                room=self.spec.context - len(request.prompt),
+            ),
+            chain=chain,
+            chains=self._chains,
+            policies=self._policy,
+            listener=listener or events.put,  # pyright: ignore[reportOptionalMemberAccess]
+        )
+        self.scheduler.submit(sequence)
+        return Ticket(self, sequence, events)
+
+    def _checked(self, request: Request) -> Request:
+        if not len(request.prompt):
+            raise UsageError("The prompt is empty; there is nothing to continue.")
+        if request.max_tokens < 1:
+            raise UsageError(f"max_tokens is {request.max_tokens}; at least one token must be allowed.")
+        if len(request.prompt) >= self.spec.context:
+            raise ContextOverflow(
+                f"The prompt has {len(request.prompt)} tokens and the context window is {self.spec.context}; "
+                "shorten it or start a new chat.",
+                len(request.prompt),
+                self.spec.context,
+            )
+        if request.embeddings is None and not all(0 <= t < self.spec.vocab_size for t in request.prompt):
+            raise UsageError(f"The prompt holds token ids outside 0..{self.spec.vocab_size - 1}.")
+        return request if request.id else replace(request, id=f"{next(self._numbers)}-{uuid.uuid4().hex[:8]}")
+
+    def generate(self, prompt: str, **kwargs: Any) -> str:
+        """One chat turn as text: the shortest way in. kwargs are Request's."""
+        return self.submit(Request(self.format.render([{"role": "user", "content": prompt}]), **kwargs)).text()
+
+    def run_exclusive(self, work: Callable[[], T]) -> T:
+        """Run `work` on the model thread between two rounds and wait for it."""
+        return self.scheduler.run_exclusive(work).result()
+
+    # Life -------------------------------------------------------------------------------------------------------------
+
+    def _install(self) -> None:
+        plan = Plan(self.target, self.loop, self.options.cache, self.options.max_batch)
+        if self.options.chunk:
+            plan.chunk = self.options.chunk
+        self.scheduler.run_exclusive(lambda: self.scheduler.use(plan)).result()
+
+    def close(self) -> None:
+        """Cancel what is under way, end the thread and let go of the weights."""
+        self.scheduler.close()
+        if self.options.cache is not None:
+            self.options.cache.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Nobody:
+    """Facts of the drafter that never proposes."""
+
+    name = "none"
+    source = Source.TARGET
+    max_draft = 0
+
+
+def open_engine(path: str | Path, *, name: str = "", options: Options | None = None) -> Engine:
+    """An engine for a model that is on disk, without drafters from the catalog."""
+    from engine.load import load_target
+
+    scheduler = Scheduler()
+    try:
+        loaded = scheduler.run_exclusive(lambda: load_target(path, name=name)).result()
+        return Engine(scheduler, loaded, options)
+    except BaseException:
+        scheduler.close()
+        raise

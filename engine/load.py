@@ -1,0 +1,197 @@
+"""From a folder or a GGUF file on disk to a target and its tokenizer. No network, no code from the checkpoint.
+
+Must run on the model thread. Knows neither drafters nor the catalog.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+
+from engine import backend
+from engine.chat import stop_ids
+from engine.errors import LoadError, UnsupportedModel, WeightsDamaged, WeightsMissing
+from engine.targets import adapter
+from engine.targets.base import Target, TargetSpec
+from engine.text import Tokenizer
+
+MAX_CONTEXT = 1 << 20
+"""Configs without a length, or with a placeholder, are taken to end here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    target: Target
+    tokenizer: Tokenizer
+    config: dict[str, Any]
+    generation: dict[str, Any]
+    """generation_config.json, or {}."""
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object file, or {} when there is none."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WeightsDamaged(f"{path} cannot be read ({error}); download the model again.") from error
+    return value if isinstance(value, dict) else {}
+
+
+def load_target(path: str | Path, *, name: str = "", overrides: Mapping[str, Any] | None = None) -> Loaded:
+    """Load the model at `path`, a folder in Hugging Face layout or a GGUF file.
+
+    overrides: entries of the config to replace (rope, window).
+
+    Raises:
+        LoadError: with one sentence that says what is wrong and what to do.
+    """
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise WeightsMissing(f"There is no model at {path}.")
+    model, config, backend_tokenizer = _gguf(path) if path.is_file() else _folder(path, dict(overrides or {}))
+    if backend.float32_only():
+        model = _to_float32(model, config)
+    mx.eval(model.parameters())
+    generation = read_json(path / "generation_config.json") if path.is_dir() else {}
+    tokenizer = Tokenizer(backend_tokenizer)
+    stops = stop_ids(backend_tokenizer, generation, config)
+    spec = describe(model, config, stops, name or path.stem, str(path))
+    target = adapter(str(config.get("model_type", "")))(model, spec)
+    return Loaded(target, tokenizer, config, generation)
+
+
+def _gguf(path: Path) -> tuple[nn.Module, dict[str, Any], Any]:
+    from mlx_lm.models import llama
+
+    from engine.targets.gguf import load_gguf
+
+    if path.suffix != ".gguf":
+        raise UnsupportedModel(f"{path.name} is neither a model folder nor a .gguf file.")
+    found = load_gguf(path)
+    model = llama.Model(llama.ModelArgs.from_dict(found.config))
+    quantization = found.config.get("quantization")
+    if quantization:
+        nn.quantize(
+            model,
+            group_size=quantization["group_size"],
+            bits=quantization["bits"],
+            class_predicate=lambda p, _m: f"{p}.scales" in found.weights,
+        )
+    try:
+        model.load_weights(list(found.weights.items()))
+    except ValueError as error:
+        raise WeightsDamaged(f"{path.name} does not hold a complete llama model ({error}).") from error
+    return model, found.config, found.tokenizer
+
+
+def _folder(path: Path, overrides: dict[str, Any]) -> tuple[nn.Module, dict[str, Any], Any]:
+    from mlx_lm.utils import load_model
+    from transformers import AutoTokenizer
+
+    from engine.hub import check_folder
+
+    check_folder(path)
+    try:
+        model, config = load_model(path, lazy=True, model_config=overrides)
+    except LoadError:
+        raise
+    except FileNotFoundError as error:
+        raise WeightsMissing(f"{path} has no weights: {error}.") from error
+    except (ValueError, KeyError, TypeError, ModuleNotFoundError) as error:
+        raise UnsupportedModel(f"{path.name} cannot be loaded: {_one_line(error)}.") from error
+    except RuntimeError as error:
+        raise WeightsDamaged(
+            f"{path.name} has a damaged weight file: {_one_line(error)}. Download it again."
+        ) from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)  # pyright: ignore
+    except Exception as error:  # transformers raises whatever its parsers raise
+        raise LoadError(f"{path.name} has no usable tokenizer: {_one_line(error)}.") from error
+    return model, cast("dict[str, Any]", config), tokenizer
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _to_float32(model: nn.Module, config: Mapping[str, Any]) -> nn.Module:
+    """CPU policy: dense float32 when it fits in half the memory, else quantised weights with float32 scales."""
+    from mlx_lm.utils import dequantize_model
+
+    quantized = any(hasattr(m, "scales") for _, m in model.named_modules())
+    if quantized and dense_bytes(model) < backend.memory_bytes() // 2 and _dequantizable(model):
+        model = dequantize_model(model)
+        model.eval()
+    model.set_dtype(mx.float32)
+    return model
+
+
+def _dequantizable(model: nn.Module) -> bool:
+    """Only layers that mlx itself quantises; a family's own packed layers stay as they are."""
+    plain = (nn.QuantizedLinear, nn.QuantizedEmbedding)
+    return all(isinstance(m, plain) or not hasattr(m, "scales") for _, m in model.named_modules())
+
+
+def dense_bytes(model: nn.Module) -> int:
+    """Bytes of the model with every quantised layer in float32."""
+    total = 0
+    for _, module in model.named_modules():
+        scales = getattr(module, "scales", None)
+        if scales is not None:
+            total += 4 * scales.size * int(getattr(module, "group_size", 64))
+    weights = cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
+    return total + sum(4 * w.size for k, w in weights if w.dtype != mx.uint32)
+
+
+def describe(model: nn.Module, config: Mapping[str, Any], stops: frozenset[int], name: str, path: str) -> TargetSpec:
+    """Facts about a loaded model, from its config and its arrays."""
+    text: Mapping[str, Any] = {**config, **(config.get("text_config") or {})}
+    weights = cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
+    layers = int(text.get("num_hidden_layers") or text.get("n_layer") or 0)
+    heads = int(text.get("num_key_value_heads") or text.get("num_attention_heads") or 1)
+    dim = int(text.get("head_dim") or int(text["hidden_size"]) // int(text.get("num_attention_heads") or 1))
+    kinds: list[str] = list(text.get("layer_types") or [])
+    growing = sum(k == "full_attention" for k in kinds) if kinds else layers
+    itemsize = 4 if backend.float32_only() else 2
+    experts = text.get("num_experts") or text.get("num_local_experts") or text.get("n_routed_experts")
+    active = text.get("num_experts_per_tok") or text.get("top_k_experts")
+    quantization = config.get("quantization") or {}
+    stored = f"{quantization['bits']}-bit g{quantization.get('group_size', 64)}" if quantization.get("bits") else ""
+    return TargetSpec(
+        model_type=str(config.get("model_type", "")),
+        name=name,
+        path=path,
+        hidden_size=int(text["hidden_size"]),
+        num_layers=layers,
+        vocab_size=int(text["vocab_size"]),
+        stop_ids=stops,
+        context=min(int(text.get("max_position_embeddings") or MAX_CONTEXT), MAX_CONTEXT),
+        weight_bytes=sum(w.nbytes for _, w in weights),
+        kv_bytes_per_token=2 * growing * heads * dim * itemsize,
+        fingerprint=fingerprint(config, weights),
+        experts=(int(active), int(experts)) if experts and active else None,
+        vision="vision_config" in config,
+        quantization=stored or str(text.get("torch_dtype") or text.get("dtype") or ""),
+        raw=dict(config),
+    )
+
+
+def fingerprint(config: Mapping[str, Any], weights: list[tuple[str, mx.array]]) -> str:
+    """Changes with the architecture, the quantisation, the number format and (by samples) the weights."""
+    digest = hashlib.sha256(json.dumps(dict(config), sort_keys=True, default=str).encode())
+    for key, array in weights:
+        digest.update(f"{key}{array.shape}{array.dtype}".encode())
+    for _, array in weights[:: max(1, len(weights) // 16)]:
+        sample = array.reshape(-1)[:64].astype(mx.float32)
+        digest.update(bytes(memoryview(sample)))
+    return digest.hexdigest()[:32]

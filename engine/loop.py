@@ -1,0 +1,381 @@
+"""The decode loop. There is one: plain decoding is a chain without parts, a batch is more rows.
+
+    propose -> verify -> accept -> [one synchronisation] -> finish -> commit -> observe
+
+Knows no family, no drafter, no template and no queue. Invariants at the start of a round: the state holds tokens[:-1]
+of each row, every context of a row's chain covers the same positions, and pending is tokens[-1].
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+
+from engine.accept import accept
+from engine.core import Event, Finished, Logprob, Proposal, Round, Source, Tokens
+from engine.drafters.base import Drafter
+from engine.drafters.chain import Chain
+from engine.sequence import Sequence
+from engine.state.base import State, Transaction
+from engine.targets.base import Target
+
+EMPTY = mx.array([], dtype=mx.int32)
+
+
+@dataclass(slots=True)
+class Row:
+    """One sequence's part of a round under way."""
+
+    sequence: Sequence
+    proposal: Proposal
+    part: Drafter[Any] | None
+    """Who proposed; None for a plain step."""
+    cap: int
+    logprobs: mx.array | None = None
+    """[K+1, V] raw log probabilities, when asked for."""
+
+
+@dataclass(slots=True)
+class Flight:
+    """A round whose graph is built but not read."""
+
+    rows: list[Row]
+    transaction: Transaction
+    packed: mx.array
+    """[B, 2 + max K] int32: accepted, token, drafts."""
+    taps: mx.array | None
+    layers: tuple[int, ...]
+    width: int
+    began: float
+    draft_ms: float
+    committed: bool = False
+
+    @property
+    def plain(self) -> bool:
+        return self.width == 1
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows that decode together, in the order of the state's rows."""
+
+    sequences: list[Sequence] = field(default_factory=list[Sequence])
+    state: State | None = None
+    ahead: Flight | None = None
+    """A plain round started before the one before it was read."""
+
+    def settle_ahead(self) -> None:
+        """Undo a round that ran ahead: rows are about to join, leave or switch."""
+        if self.ahead is not None:
+            self.ahead.transaction.abort()
+            self.ahead = None
+
+    def join(self, sequence: Sequence, state: State) -> None:
+        self.settle_ahead()
+        self.sequences.append(sequence)
+        if self.state is None or self.state.rows == 0:
+            self.state = state
+        else:
+            self.state.extend(state)
+
+    def leave(self, gone: Seq[Sequence]) -> None:
+        self.settle_ahead()
+        stay = [i for i, s in enumerate(self.sequences) if s not in gone]
+        self.sequences = [self.sequences[i] for i in stay]
+        if not stay:
+            self.state = None
+        elif self.state is not None:
+            self.state.select(stay)
+
+
+class Loop:
+    """Runs rounds on one target."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.evaluations = 0
+        """Device synchronisations so far; one a round."""
+        self.flip: int | None = None
+        """Test hook: add this to one accepted draft of each round, which makes decoding lossy."""
+
+    # One round --------------------------------------------------------------------------------------------------------
+
+    def step(self, batch: Batch) -> list[Event]:
+        """One round for every row. Returns the events, in order; rows that ended carry `finish.reason`."""
+        if batch.ahead is not None and any(s.wants_switch for s in batch.sequences):
+            batch.settle_ahead()
+        flight, batch.ahead = batch.ahead or self._dispatch(batch), None
+        try:
+            if self._may_run_ahead(flight):
+                self._run_ahead(batch, flight)
+            return self._settle(batch, flight)
+        except BaseException:
+            batch.settle_ahead()
+            flight.transaction.abort()
+            raise
+
+    def first(self, sequence: Sequence, hidden: mx.array) -> list[Event]:
+        """The round that turns the prefill's last row [1, 1, H] into the first token."""
+        began = time.perf_counter()
+        sequence.sampler.round = sequence.rounds
+        logits = self.target.logits(hidden)[0]
+        row = Row(sequence, Proposal(EMPTY), None, 0)
+        packed = self._judge(row, logits, 1)
+        self._evaluate(packed[None], [row])
+        sequence.started = time.perf_counter()
+        values: list[int] = packed.tolist()  # pyright: ignore[reportAssignmentType]
+        return self._deliver(row, values, began, 0.0, 1, 1)[1]
+
+    # 1. Propose and verify: graph only --------------------------------------------------------------------------------
+
+    def _dispatch(self, batch: Batch, pending: mx.array | None = None) -> Flight:
+        """Build the round. `pending` [B] lazy stands in for tokens not yet read, when running ahead."""
+        assert batch.state is not None
+        began = time.perf_counter()
+        ahead = pending is not None
+        rows = [self._propose(s, len(batch.sequences), ahead) for s in batch.sequences]
+        drafted = time.perf_counter()
+        width = 1 + max(len(row.proposal) for row in rows)
+        ids = mx.stack(
+            [self._ids(row, width, pending[i : i + 1] if pending is not None else None) for i, row in enumerate(rows)]
+        )
+        layers = tuple(sorted({t for row in rows for t in row.sequence.chain.taps}))
+        transaction = batch.state.begin(width)
+        try:
+            body = self.target.body(ids, batch.state, layers)
+            logits = self.target.logits(body.hidden)
+            packed = mx.stack([self._judge(row, logits[i], width, int(ahead)) for i, row in enumerate(rows)])
+        except BaseException:
+            transaction.abort()
+            raise
+        return Flight(rows, transaction, packed, body.taps, layers, width, began, (drafted - began) * 1e3)
+
+    def _propose(self, sequence: Sequence, rows: int, ahead: bool) -> Row:
+        sequence.sampler.round = sequence.rounds + int(ahead)
+        cap = 0
+        if ahead:
+            return Row(sequence, Proposal(EMPTY), None, 0)
+        for part in sequence.chain.parts:
+            limit = sequence.policy.limit(sequence.view(part, rows))
+            # One token of the budget is the target's own.
+            k = min(limit, part.max_draft, sequence.remaining - 1)
+            cap = max(cap, k)
+            if k < 1:
+                continue
+            proposal = part.propose(sequence.context(part), sequence.pending, k, sequence.sampler)
+            if len(proposal) and sequence.sampler.needs_draft:
+                proposal = self._trim(sequence, proposal)
+            if len(proposal):
+                return Row(sequence, proposal, part, k)
+        return Row(sequence, Proposal(EMPTY), None, cap)
+
+    def _trim(self, sequence: Sequence, proposal: Proposal) -> Proposal:
+        """Drop drafts that a constraint rules out anyway. Reads the draft: the price of a constraint."""
+        self.evaluations += 1
+        mx.eval(proposal.tokens)
+        drafts: list[int] = proposal.tokens.tolist()  # pyright: ignore[reportAssignmentType]
+        keep = min(p.trim(drafts) for p in sequence.sampler.processors if p.needs_draft)
+        if keep == len(drafts):
+            return proposal
+        return Proposal(proposal.tokens[:keep], proposal.source, cut(proposal, keep), None, proposal.drafter)
+
+    @staticmethod
+    def _ids(row: Row, width: int, pending: mx.array | None) -> mx.array:
+        """[width] int32: pending, the drafts, and padding that is never committed."""
+        head = mx.array([row.sequence.pending], dtype=mx.int32) if pending is None else pending
+        missing = width - 1 - len(row.proposal)
+        return mx.concatenate([head, row.proposal.tokens.astype(mx.int32), mx.zeros((missing,), dtype=mx.int32)])
+
+    def _judge(self, row: Row, logits: mx.array, width: int, ahead: int = 0) -> mx.array:
+        """[2 + width - 1] int32: accepted, token, drafts, padding; also sets the row's log probabilities."""
+        sequence, k = row.sequence, len(row.proposal)
+        logits = logits[: k + 1]
+        verdict = accept(logits, row.proposal, sequence.sampler, len(sequence.tokens) + ahead)
+        if sequence.request.logprobs is not None:
+            raw = logits.astype(mx.float32)
+            row.logprobs = raw - mx.logsumexp(raw, axis=-1, keepdims=True)
+        drafts = row.proposal.tokens.astype(mx.int32)
+        padding = mx.zeros((width - 1 - k,), dtype=mx.int32)
+        return mx.concatenate([verdict.accepted[None], verdict.token[None], drafts, padding])
+
+    # 2. Run ahead: the next plain round starts before this one is read --------------------------------------------------
+
+    @staticmethod
+    def _may_run_ahead(flight: Flight) -> bool:
+        """A plain round keeps its only row whatever is sampled, so the next can start from the unread token, where
+        nothing on the host has a say in it."""
+        return flight.plain and all(
+            not row.sequence.chain.proposes
+            and not row.sequence.sampler.processors
+            and row.sequence.request.logprobs is None
+            and row.sequence.remaining > 1
+            and not row.sequence.cancelled
+            for row in flight.rows
+        )
+
+    def _run_ahead(self, batch: Batch, flight: Flight) -> None:
+        flight.transaction.commit(1)
+        flight.committed = True
+        batch.ahead = self._dispatch(batch, flight.packed[:, 1])
+        mx.async_eval(batch.ahead.packed)
+
+    # 3. Read, finish, commit, observe -----------------------------------------------------------------------------------
+
+    def _evaluate(self, packed: mx.array, rows: Seq[Row]) -> None:
+        self.evaluations += 1
+        mx.eval(packed, *[row.logprobs for row in rows if row.logprobs is not None])
+
+    def _settle(self, batch: Batch, flight: Flight) -> list[Event]:
+        assert batch.state is not None
+        self._evaluate(flight.packed, flight.rows)
+        read = time.perf_counter()
+        verify_ms = (read - flight.began) * 1e3 - flight.draft_ms
+        values: list[list[int]] = flight.packed.tolist()  # pyright: ignore[reportAssignmentType]
+        events: list[Event] = []
+        kept: list[Round] = []
+        for row, numbers in zip(flight.rows, values, strict=True):
+            round_, delivered = self._deliver(
+                row, numbers, read, flight.draft_ms, flight.width, len(flight.rows), verify_ms
+            )
+            kept.append(round_)
+            events += delivered
+        if not flight.committed:
+            flight.transaction.commit([len(round_.tokens) for round_ in kept])
+        for i, (row, round_) in enumerate(zip(flight.rows, kept, strict=True)):
+            self._observe(row.sequence, round_, flight, i)
+        if any(row.sequence.finish.reason for row in flight.rows):
+            batch.settle_ahead()
+        return events
+
+    def _deliver(
+        self,
+        row: Row,
+        numbers: Seq[int],
+        read: float,
+        draft_ms: float,
+        width: int,
+        rows: int,
+        verify_ms: float = 0.0,
+    ) -> tuple[Round, list[Event]]:
+        """Take the round's tokens through the finish logic one by one, and record what was committed."""
+        sequence, k = row.sequence, len(row.proposal)
+        accepted, token, drafts = numbers[0], numbers[1], list(numbers[2 : 2 + k])
+        if self.flip is not None and accepted:
+            drafts[0] = (drafts[0] + self.flip) % self.target.spec.vocab_size
+        offered = [*drafts[:accepted], token]
+        start = len(sequence.tokens)
+        count = 0
+        for i, value in enumerate(offered):
+            source = row.proposal.source if i < accepted else Source.TARGET
+            count += 1
+            if sequence.finish.push(value, source, start + i, sequence.rounds):
+                break
+        tokens = tuple(offered[:count])
+        sequence.tokens += tokens
+        sequence.sampler.commit(tokens)
+        round_ = Round(
+            request=sequence.request.id,
+            index=sequence.rounds,
+            start=start,
+            tokens=tokens,
+            drafted=tuple(drafts),
+            accepted=min(accepted, count),
+            source=row.proposal.source if k else Source.TARGET,
+            drafter=row.part.name if row.part else sequence.chain.name,
+            cap=row.cap,
+            draft_ms=draft_ms,
+            verify_ms=verify_ms,
+            host_ms=(time.perf_counter() - read) * 1e3,
+            width=width,
+            rows=rows,
+            depth=start - 1,
+            logprobs=self._logprobs(row, tokens),
+        )
+        sequence.rounds += 1
+        sequence.count(round_)
+        pieces = sequence.finish.take()
+        events: list[Event] = [round_]
+        if pieces:
+            events.append(Tokens(sequence.request.id, pieces))
+        return round_, events
+
+    def _logprobs(self, row: Row, tokens: Seq[int]) -> tuple[Logprob, ...]:
+        """From rows that are already evaluated, by committed token."""
+        table, best = row.logprobs, row.sequence.request.logprobs
+        if table is None or best is None:
+            return ()
+        out: list[Logprob] = []
+        for i, token in enumerate(tokens):
+            line = table[i]
+            top: tuple[tuple[int, float], ...] = ()
+            if best:
+                ids: list[int] = mx.argsort(-line)[:best].tolist()  # pyright: ignore[reportAssignmentType]
+                top = tuple((t, line[t].item()) for t in ids)  # pyright: ignore[reportAssignmentType]
+            out.append(Logprob(token, float(line[token].item()), top))
+        row.logprobs = None
+        return tuple(out)
+
+    def _observe(self, sequence: Sequence, round_: Round, flight: Flight, row: int) -> None:
+        """Show the kept rows to every part of the chain, then let the policy learn."""
+        rows = len(round_.tokens)
+        start = round_.start - 1
+        ids = sequence.tokens[start : start + rows]
+        taps = None if flight.taps is None else flight.taps[row, :rows]
+        observe(sequence, sequence.chain, taps, flight.layers, start, ids, self.target.spec.hidden_size)
+        by = {part.name: part for part in sequence.chain.parts}
+        part = by.get(round_.drafter) or (sequence.chain.parts[0] if sequence.chain.parts else None)
+        if part is not None:
+            sequence.policy.learn(sequence.view(part, len(flight.rows)), round_)
+
+
+def observe(
+    sequence: Sequence,
+    chain: Chain,
+    taps: mx.array | None,
+    layers: tuple[int, ...],
+    start: int,
+    ids: Seq[int],
+    hidden: int,
+) -> None:
+    """Give rows that are now in the state to each part of a chain. taps [n, len(layers) * H]."""
+    made: list[mx.array] = []
+    for part in chain.parts:
+        context = sequence.context(part)
+        mine = None
+        if part.taps:
+            assert taps is not None
+            mine = taps if part.taps == layers else columns(taps, layers, part.taps, hidden)
+        part.observe(context, mine, start, ids)
+        made += context.arrays()
+    if made:
+        # Scheduled, not awaited: the next round's synchronisation covers it.
+        mx.async_eval(made)
+
+
+def columns(taps: mx.array, layers: tuple[int, ...], wanted: tuple[int, ...], hidden: int) -> mx.array:
+    """The features [n, len(wanted) * H] of some of the tapped layers."""
+    return mx.concatenate([taps[:, layers.index(t) * hidden : (layers.index(t) + 1) * hidden] for t in wanted], axis=-1)
+
+
+def cut(proposal: Proposal, keep: int) -> Any:
+    """The q of a proposal's first `keep` drafts."""
+    q = proposal.q
+    if q is None:
+        return None
+    return type(q)(*(getattr(q, name)[:keep] for name in q.__slots__))
+
+
+def finished(sequence: Sequence, reason: str | None = None) -> Finished:
+    """The closing event of a sequence that ended in order."""
+    return Finished(
+        sequence.request.id,
+        reason or sequence.finish.reason or "cancel",  # pyright: ignore[reportArgumentType]
+        sequence.usage,
+        tuple(sequence.tokens[len(sequence.request.prompt) :]),
+        sequence.finish.text,
+        sequence.finish.stop,
+    )

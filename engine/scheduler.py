@@ -1,0 +1,261 @@
+"""The model thread: which sequence is read, which rows decode, who leaves, and what runs in between.
+
+All MLX work of an engine happens here, on one thread (MLX streams belong to threads). Between two ticks the thread runs
+whatever was asked of it exclusively: loading, calibration, a race. Knows no template, no socket and no screen.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import mlx.core as mx
+
+from engine.core import Event, Failed, Tokens
+from engine.errors import EngineClosed
+from engine.loop import Batch, Loop, finished
+from engine.prefill import Prefill, catch_up, default_chunk, remember
+from engine.prefix.cache import PrefixCache
+from engine.sequence import Sequence
+from engine.state.base import State
+from engine.targets.base import Target
+
+T = TypeVar("T")
+log = logging.getLogger("dspark.scheduler")
+
+CLEAR_EVERY = 512
+"""Rounds between returns of the allocator's pool to the system."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What decoding needs to know, replaced as a whole when a model is loaded."""
+
+    target: Target
+    loop: Loop
+    cache: PrefixCache | None = None
+    max_batch: int = 1
+    chunk: int = field(default_factory=default_chunk)
+
+
+class Scheduler:
+    """Owns the thread and the rows. Every public method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._waiting: deque[Sequence] = deque()
+        self._prefill: Prefill | None = None
+        self._batch = Batch()
+        self._plan: Plan | None = None
+        self._rounds = 0
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="dspark-model", daemon=True)
+        self._thread.start()
+
+    # From any thread --------------------------------------------------------------------------------------------------
+
+    def run_exclusive(self, work: Callable[[], T]) -> Future[T]:
+        """Run `work` on the model thread between two rounds. Its result, or its exception, is the future's."""
+        future: Future[T] = Future()
+
+        def job() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(work())
+            except BaseException as error:  # the caller's future carries it
+                future.set_exception(error)
+
+        self._post(job)
+        return future
+
+    def use(self, plan: Plan | None) -> None:
+        """Decode with this from now on; call through run_exclusive with no rows active."""
+        self._plan = plan
+
+    def submit(self, sequence: Sequence) -> None:
+        self._post(lambda: self._waiting.append(sequence))
+
+    def wake(self) -> None:
+        """Make the thread look at cancellations now."""
+        if not self._closed:
+            self._inbox.put(lambda: None)
+
+    def close(self, timeout: float | None = 10.0) -> None:
+        """Cancel what is under way, end the thread, wait for it."""
+        if not self._closed:
+            self._closed = True
+            self._inbox.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """(running, waiting) requests, for gauges; may be a moment old."""
+        return len(self._batch.sequences) + (self._prefill is not None), len(self._waiting)
+
+    def _post(self, job: Callable[[], None]) -> None:
+        if self._closed:
+            raise EngineClosed("The engine is closed; load the model again.")
+        self._inbox.put(job)
+
+    # On the model thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            busy = bool(self._waiting or self._prefill or self._batch.sequences)
+            try:
+                job = self._inbox.get(block=not busy)
+            except queue.Empty:
+                self._tick()
+                continue
+            if job is None:
+                self._shut()
+                return
+            job()
+
+    def _tick(self) -> None:
+        """Drop the cancelled, read one chunk of one prompt, decode one round of all rows."""
+        self._drop_cancelled()
+        try:
+            self._read()
+        except Exception as error:  # the edge of a request: it fails, the engine goes on
+            prefill, self._prefill = self._prefill, None
+            if prefill is not None:
+                self._fail(prefill.sequence, error)
+        if self._batch.sequences:
+            self._decode()
+
+    def _emit(self, sequence: Sequence, event: Event) -> None:
+        try:
+            sequence.listener(event)
+        except Exception:  # a front end's fault must not stop the other rows
+            log.exception("a listener failed; its request is cancelled")
+            sequence.cancelled = True
+
+    def _fail(self, sequence: Sequence, error: Exception) -> None:
+        log.warning("request %s failed: %s", sequence.request.id, error, exc_info=error)
+        self._emit(sequence, Failed(sequence.request.id, error, sequence.usage))
+
+    def _drop_cancelled(self) -> None:
+        for sequence in [s for s in self._waiting if s.cancelled]:
+            self._waiting.remove(sequence)
+            self._emit(sequence, finished(sequence, "cancel"))
+        if self._prefill is not None and self._prefill.sequence.cancelled:
+            sequence, self._prefill = self._prefill.sequence, None
+            self._emit(sequence, finished(sequence, "cancel"))
+        gone = [s for s in self._batch.sequences if s.cancelled]
+        if gone:
+            self._retire(gone, "cancel")
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+
+    def _can_read(self) -> bool:
+        plan = self._plan
+        return plan is not None and bool(self._waiting) and len(self._batch.sequences) < plan.max_batch
+
+    def _read(self) -> None:
+        plan = self._plan
+        if plan is None:
+            while self._waiting:
+                self._fail(self._waiting.popleft(), EngineClosed("No model is loaded."))
+            return
+        if self._prefill is None and self._can_read():
+            sequence = self._waiting.popleft()
+            self._prefill = Prefill(plan.target, sequence, plan.cache, plan.chunk)
+            self._forward(sequence, self._prefill.start())
+        if self._prefill is None:
+            return
+        self._forward(self._prefill.sequence, self._prefill.step())
+        if self._prefill.done:
+            prefill, self._prefill = self._prefill, None
+            self._admit(plan, prefill)
+
+    def _admit(self, plan: Plan, prefill: Prefill) -> None:
+        sequence = prefill.sequence
+        try:
+            self._forward(sequence, plan.loop.first(sequence, prefill.hidden))
+        except Exception as error:  # the edge of a request
+            self._fail(sequence, error)
+            return
+        if sequence.finish.reason:
+            self._remember_turn(sequence, prefill.state, 0)
+            self._emit(sequence, finished(sequence))
+        else:
+            self._batch.join(sequence, prefill.state)
+
+    def _forward(self, sequence: Sequence, events: list[Event]) -> None:
+        for event in events:
+            self._emit(sequence, event)
+
+    # Decoding ---------------------------------------------------------------------------------------------------------
+
+    def _decode(self) -> None:
+        plan, batch = self._plan, self._batch
+        assert plan is not None
+        by = {s.request.id: s for s in batch.sequences}
+        try:
+            self._switch(plan)
+            for event in plan.loop.step(batch):
+                self._emit(by[event.request], event)
+        except Exception as error:  # the rows of this round fail; the engine, the queue and the cache go on
+            rows, self._batch = batch.sequences, Batch()
+            for sequence in rows:
+                self._fail(sequence, error)
+            return
+        self._retire([s for s in batch.sequences if s.finish.reason], None)
+        self._rounds += 1
+        if self._rounds % CLEAR_EVERY == 0:
+            mx.clear_cache()
+
+    def _switch(self, plan: Plan) -> None:
+        """Take up wishes for another drafter; a part that joins late is brought up to date first."""
+        batch = self._batch
+        if not any(s.wants_switch for s in batch.sequences):
+            return
+        batch.settle_ahead()
+        state = batch.state
+        assert state is not None
+        for i, sequence in enumerate(batch.sequences):
+            if sequence.switch():
+                for part in sequence.chain.parts:
+                    catch_up(plan.target, sequence, part, len(sequence.tokens) - 1, lambda row=i: state.snapshot(row))
+
+    def _retire(self, gone: list[Sequence], reason: str | None) -> None:
+        if not gone:
+            return
+        state = self._batch.state
+        self._batch.settle_ahead()
+        for sequence in gone:
+            if state is not None:
+                self._remember_turn(sequence, state, self._batch.sequences.index(sequence))
+            if reason == "cancel":
+                sequence.finish.abandon()
+                pieces = sequence.finish.take()
+                if pieces:
+                    self._emit(sequence, Tokens(sequence.request.id, pieces))
+        self._batch.leave(gone)
+        for sequence in gone:
+            self._emit(sequence, finished(sequence, reason))
+
+    def _remember_turn(self, sequence: Sequence, state: State, row: int) -> None:
+        plan = self._plan
+        if plan is None or plan.cache is None or not sequence.request.remember:
+            return
+        try:
+            remember(plan.cache, plan.target, sequence, state, row, state.lengths[row], "turn")
+        except Exception:  # a cache that cannot keep something must not cost the answer
+            log.exception("the prefix cache could not keep a turn")
+
+    def _shut(self) -> None:
+        for sequence in [*self._waiting, *self._batch.sequences]:
+            sequence.cancelled = True
+        if self._prefill is not None:
+            self._prefill.sequence.cancelled = True
+        self._drop_cancelled()

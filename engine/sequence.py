@@ -1,0 +1,149 @@
+"""One request's whole life: its tokens, its draws, its drafters' contexts, its counts.
+
+Held by the scheduler, changed by the loop; both live on the model thread. Only `cancel` and `use` may be called from
+elsewhere. Knows no model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.core import Event, Request, Round, Source, Usage
+from engine.drafters.base import Context, Drafter
+from engine.drafters.chain import Chain
+from engine.errors import UnknownDrafter
+from engine.finish import Finish
+from engine.policy import CapPolicy, RowView
+from engine.sampling import RowSampler
+
+Listener = Callable[[Event], None]
+PolicyFactory = Callable[[int | None, Chain], CapPolicy]
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A wish that takes effect at the next round."""
+
+    chain: str | None
+    cap: int | None
+
+
+class Sequence:
+    """A request under way.
+
+    Between rounds: the target's state holds exactly tokens[:-1], every context of the current chain covers the same
+    positions, and `pending` is tokens[-1].
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        *,
+        sampler: RowSampler,
+        finish: Finish,
+        chain: Chain,
+        chains: Mapping[str, Chain],
+        policies: PolicyFactory,
+        listener: Listener,
+    ) -> None:
+        self.request = request
+        self.sampler = sampler
+        self.finish = finish
+        self.chains = chains
+        self.listener = listener
+        self.tokens: list[int] = list(request.prompt)
+        self.rounds = 0
+        self.cancelled = False
+        self.usage = Usage(prompt=len(request.prompt))
+        self.submitted = time.perf_counter()
+        self.started = 0.0
+        """When decoding began."""
+        self._policies = policies
+        self._contexts: dict[str, Context] = {}
+        self._wish: Switch | None = None
+        self._cap = request.cap
+        self.chain = chain
+        self.policy = policies(request.cap, chain)
+
+    # From any thread --------------------------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def use(self, drafter: str | None, cap: int | None) -> None:
+        """Switch the chain and the draft length from the next round on.
+
+        Raises:
+            UnknownDrafter: no chain of that name is loaded.
+        """
+        if drafter is not None and drafter not in self.chains:
+            raise UnknownDrafter(f"No drafter '{drafter}' is loaded; there are: {', '.join(sorted(self.chains))}.")
+        self._wish = Switch(drafter, cap)
+
+    # On the model thread ----------------------------------------------------------------------------------------------
+
+    @property
+    def wants_switch(self) -> bool:
+        return self._wish is not None
+
+    def switch(self) -> bool:
+        """Take up a wish. True when the chain changed."""
+        wish, self._wish = self._wish, None
+        if wish is None:
+            return False
+        before = self.chain
+        self._cap = wish.cap
+        self.chain = self.chains[wish.chain] if wish.chain is not None else self.chain
+        self.policy = self._policies(self._cap, self.chain)
+        return self.chain is not before
+
+    @property
+    def pending(self) -> int:
+        return self.tokens[-1]
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def remaining(self) -> int:
+        return self.finish.remaining
+
+    def context(self, part: Drafter[Any]) -> Context:
+        """The part's memory of this sequence, made when first asked for."""
+        if part.name not in self._contexts:
+            self._contexts[part.name] = part.new_context()
+        return self._contexts[part.name]
+
+    @property
+    def contexts(self) -> Mapping[str, Context]:
+        return self._contexts
+
+    def view(self, part: Drafter[Any], rows: int) -> RowView:
+        return RowView(
+            depth=len(self.tokens) - 1,
+            remaining=self.remaining,
+            max_draft=part.max_draft,
+            drafter=part.name,
+            source=part.source,
+            rows=rows,
+            rounds=self.rounds,
+        )
+
+    def count(self, round_: Round) -> None:
+        """Add one round to the usage."""
+        usage = self.usage
+        self.usage = replace(
+            usage,
+            completion=usage.completion + len(round_.tokens),
+            drafted=usage.drafted + len(round_.drafted),
+            accepted=usage.accepted + round_.accepted,
+            rounds=usage.rounds + 1,
+            decode_ms=(time.perf_counter() - self.started) * 1e3 if self.started else 0.0,
+        )
+
+    def source_of(self, part: Drafter[Any] | None) -> Source:
+        return Source.TARGET if part is None else part.source

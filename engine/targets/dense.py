@@ -1,0 +1,118 @@
+"""Any decoder of mlx-lm whose memory is keys and values: llama, qwen2, qwen3, mistral, phi3, smollm3 and their like.
+
+`MlxTarget` is the adapter that the other families refine: where the inner body, the layers, the embedding and the head
+are, which state each cache entry becomes, and what the logits go through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from engine.errors import UnsupportedModel
+from engine.state.append import AppendKV
+from engine.state.base import LayerState, State
+from engine.state.window import WindowKV
+from engine.targets.base import Body, TargetSpec
+from engine.targets.taps import LayerTaps
+
+
+class MlxTarget:
+    """Adapter over an mlx-lm model; implements `engine.targets.base.Target`.
+
+    The defaults fit models of the shape `model.model.{embed_tokens, layers, norm}` with an `lm_head` or a tied
+    embedding.
+    """
+
+    def __init__(self, model: nn.Module, spec: TargetSpec) -> None:
+        self.model: Any = model
+        self.spec = spec
+        self._taps = LayerTaps(self.layers())
+        self.new_state()  # an unknown kind of cache is refused at load, not in the first answer
+
+    # Where things are -------------------------------------------------------------------------------------------------
+
+    def text_model(self) -> Any:
+        """The module that holds the body and the head."""
+        return self.model
+
+    def inner(self) -> Any:
+        """The body: ids to hidden states after the final norm."""
+        return self.text_model().model
+
+    def layers(self) -> Sequence[nn.Module]:
+        return self.inner().layers
+
+    def embedding(self) -> nn.Module:
+        return self.inner().embed_tokens
+
+    def head(self) -> nn.Module | None:
+        """The output matrix, or None when it is the embedding's."""
+        return getattr(self.text_model(), "lm_head", None)
+
+    def run(self, ids: mx.array, caches: list[Any], embeddings: mx.array | None) -> mx.array:
+        """One forward of the inner body; returns hidden states after the final norm."""
+        if embeddings is not None:
+            return self.inner()(ids, cache=caches, input_embeddings=embeddings)
+        return self.inner()(ids, cache=caches)
+
+    def layer_state(self, cache: Any) -> LayerState:
+        """Our state for one entry of the library's own cache list.
+
+        Raises:
+            UnsupportedModel: for a kind of cache that this family does not roll back exactly.
+        """
+        name = type(cache).__name__
+        if name in ("KVCache", "ConcatenateKVCache"):
+            return AppendKV()
+        if name == "RotatingKVCache" and not cache.keep:
+            return WindowKV(cache.max_size)
+        raise UnsupportedModel(
+            f"The {self.spec.model_type} model keeps a {name}, which this program cannot roll back exactly, so it is not run."
+        )
+
+    # What the engine calls --------------------------------------------------------------------------------------------
+
+    def new_state(self) -> State:
+        from mlx_lm.models.cache import make_prompt_cache
+
+        return State([self.layer_state(cache) for cache in make_prompt_cache(self.model)])
+
+    def body(
+        self,
+        ids: mx.array,
+        state: State,
+        taps: Sequence[int] = (),
+        embeddings: mx.array | None = None,
+    ) -> Body:
+        self._taps.arm(taps)
+        hidden = self.run(ids, list(state.layers), embeddings)
+        if not taps:
+            self._taps.arm(())
+            return Body(hidden, None)
+        embedded = None
+        if -1 in taps:
+            embedded = self.embed(ids) if embeddings is None else embeddings
+        return Body(hidden, self._taps.collect(taps, embedded))
+
+    def embed(self, ids: mx.array) -> mx.array:
+        """What enters the first layer: the rows of the table, scaled or normed where the family does."""
+        return self.raw_embed(ids)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        return self.raw_logits(hidden)
+
+    def raw_logits(self, hidden: mx.array) -> mx.array:
+        head = self.head()
+        return self.embedding().as_linear(hidden) if head is None else head(hidden)  # pyright: ignore
+
+    def raw_embed(self, ids: mx.array) -> mx.array:
+        return self.embedding()(ids)  # pyright: ignore
+
+
+def adapt(model: nn.Module, spec: TargetSpec) -> MlxTarget:
+    """The generic family."""
+    return MlxTarget(model, spec)
