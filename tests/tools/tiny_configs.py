@@ -149,6 +149,14 @@ QWEN3_5_MOE_TEXT = QWEN3_5_TEXT | {
 }  # fmt: skip
 
 
+QWEN3_NEXT = {
+    **QWEN3_5_TEXT, "model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"],
+    "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64,
+    "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "rope_theta": 1e5,
+    "partial_rotary_factor": 0.25,
+}  # fmt: skip
+
+
 def qwen3_5_vlm(model_type: str, text: Config) -> Config:
     return {
         "model_type": model_type,
@@ -273,6 +281,7 @@ TEXT: dict[str, Config] = {
     "gemma4_dense": gemma4_vlm(GEMMA4_DENSE_TEXT),
     "qwen3_5": qwen3_5_vlm("qwen3_5", QWEN3_5_TEXT),
     "qwen3_5_moe": qwen3_5_vlm("qwen3_5_moe", QWEN3_5_MOE_TEXT),
+    "qwen3_next": QWEN3_NEXT,
     "nemotron_h": NEMOTRON_H,
     "lfm2": LFM2,
     "lfm2_moe": LFM2_MOE,

@@ -1,0 +1,50 @@
+"""Running a target by hand, a round at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from engine.state.base import State
+from engine.state.recurrent import RecurrentState
+from engine.targets.dense import MlxTarget
+
+
+def feed(
+    target: MlxTarget, state: State, tokens: Sequence[int], keep: int | None = None, *, record: bool = True
+) -> mx.array:
+    """One round of one sequence; returns the logits [len(tokens), V]."""
+    with state.begin(len(tokens), record=record) as round:
+        logits = target.logits(target.body(mx.array([list(tokens)], dtype=mx.int32), state).hidden)[0]
+        round.commit(len(tokens) if keep is None else keep)
+    mx.eval(logits, state.arrays())
+    return logits
+
+
+def prefilled(target: MlxTarget, tokens: Sequence[int]) -> State:
+    state = target.new_state()
+    feed(target, state, tokens, record=False)
+    return state
+
+
+def same(target: MlxTarget, snap: object) -> State:
+    """A new state restored from a snapshot."""
+    state = target.new_state()
+    state.restore(snap)  # type: ignore[arg-type]
+    return state
+
+
+def recurrent_slots(state: State) -> list[mx.array]:
+    return [x for layer in state.layers if isinstance(layer, RecurrentState) for x in layer.arrays()]
+
+
+def distance(a: Sequence[mx.array], b: Sequence[mx.array]) -> float:
+    """Largest absolute difference; 0.0 means bit-equal."""
+    assert len(a) == len(b)
+    return max((float(mx.max(mx.abs(x - y))) for x, y in zip(a, b, strict=True)), default=0.0)
+
+
+def tokens_of(count: int, seed: int = 0, vocab: int = 288) -> list[int]:
+    """Ordinary ids, varied."""
+    return [(7 + 31 * i + 97 * seed + 13 * i * i) % vocab for i in range(count)]
