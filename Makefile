@@ -19,7 +19,8 @@ test: venv  ## the whole test suite
 check: venv  ## all that must pass before a commit
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright --venvpath $(dir $(abspath $(VENV)))
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --pythonpath $(BIN)/python -p pyright-engine.json
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest $(ARGS)
 
