@@ -1,0 +1,147 @@
+"""What DSpark and DFlash share: fused features into a context, and one forward of a block on top of it.
+
+Knows no acceptance and no loop; how tokens come out of the block's rows is the siblings' business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import mlx.core as mx
+
+from engine.core import Source
+from engine.drafters.borrow import Lender
+from engine.drafters.config import DrafterConfig, LogSnr
+from engine.drafters.context import BlockContext
+from engine.drafters.layers import make_layer
+from engine.drafters.tensors import Matrix, Tensors
+
+CONTEXT_ROWS = 4096
+"""Context of full-attention layers. Trained on short sequences, these heads accept less when they see more."""
+
+
+class BlockDrafter:
+    """A loaded block drafter; immutable but for the settings named here."""
+
+    source = Source.DRAFT
+    proposes = True
+    full_block: ClassVar[bool] = False
+    """Whether the whole block costs about as much as a part of it."""
+
+    def __init__(
+        self,
+        config: DrafterConfig,
+        tensors: Tensors,
+        lender: Lender,
+        *,
+        name: str,
+        context_rows: int | None = CONTEXT_ROWS,
+    ) -> None:
+        self.config, self.name = config, name
+        self.taps = config.taps
+        self.max_draft = config.max_draft
+        self.context_rows = context_rows
+        offset = 1.0 if config.offset_norms else 0.0
+        self._lender = lender
+        self._vocab = lender.spec.vocab_size
+        self._fc = tensors.matrix("fc")
+        self._hidden_norm = tensors.take("hidden_norm.weight") + offset
+        self._norm = tensors.take("norm.weight") + offset
+        self._layers = [make_layer(config, i, tensors) for i in range(len(config.layers))]
+        self._embedding = tensors.maybe("embed_tokens.weight")
+        self._own_head = tensors.matrix("lm_head") if "lm_head.weight" in tensors else None
+        d2t = tensors.maybe("d2t")
+        self._draft_ids: mx.array | None = None
+        """Target id of each draft id, for a reduced vocabulary."""
+        if d2t is not None:
+            self._draft_ids = (mx.arange(d2t.shape[0]) + d2t).astype(mx.int32)
+        self._noise = _noise_rows(config.log_snr, config.block_size, tensors) if config.log_snr else None
+
+    # Context ----------------------------------------------------------------------------------------------------------
+
+    def new_context(self) -> BlockContext:
+        keeps = [self.context_rows if r.window is None else r.window - 1 for r in self.config.layers]
+        return BlockContext(keeps, self.config.block_size)
+
+    def observe(self, context: BlockContext, taps: mx.array | None, start: int, ids: Sequence[int]) -> None:
+        """Fuse taps [n, m*H] and append them; rows that no layer will ever see are not even fused."""
+        if start != context.length or taps is None:
+            raise ValueError(f"the drafter's context covers {context.length} positions and cannot go on at {start}")
+        n, keep = taps.shape[0], context.keep
+        skip = 0 if keep is None else max(0, n - keep)
+        fused = self.fuse(taps[skip:])
+        for layer, store in zip(self._layers, context.layers, strict=True):
+            mine = 0 if store.keep is None else max(0, n - skip - store.keep)
+            layer.attention.append(fused[mine:], store, start + skip + mine)
+        context.length = start + n
+
+    def fuse(self, taps: mx.array) -> mx.array:
+        """[n, m*H] -> [n, H]."""
+        features = taps.astype(self._hidden_norm.dtype)
+        return mx.fast.rms_norm(self._fc(features), self._hidden_norm, self.config.rms_norm_eps)
+
+    # Block ------------------------------------------------------------------------------------------------------------
+
+    def embed(self, pending: int, width: int) -> mx.array:
+        """Anchor and mask rows [width, H]."""
+        ids = mx.array([pending] + [self.config.mask_token_id] * (width - 1), dtype=mx.int32)
+        rows = self._lender.raw_embed(ids) if self._embedding is None else self._embedding[ids]
+        rows = rows.astype(self._hidden_norm.dtype)
+        if self.config.embed_scale != 1.0:
+            rows = rows * mx.array(self.config.embed_scale, dtype=rows.dtype)
+        return rows if self._noise is None else rows + self._noise[:width]
+
+    def block(self, context: BlockContext, pending: int, k: int) -> mx.array:
+        """Hidden rows [width, H] after the final norm. A causal block is cut to what k drafts need; a bidirectional one
+        would draft differently, so it keeps its trained width."""
+        width = self.config.logits_start + k if self.config.causal else self.config.block_size
+        h, start = self.embed(pending, width), context.length
+        for layer, store in zip(self._layers, context.layers, strict=True):
+            h = layer(h, store, start)
+        return mx.fast.rms_norm(h, self._norm, self.config.rms_norm_eps)
+
+    def predicting(self, context: BlockContext, pending: int, k: int) -> mx.array:
+        """The k rows [k, H] that predict the next k tokens."""
+        start = self.config.logits_start
+        return self.block(context, pending, k)[start : start + k]
+
+    def raw_head(self, hidden: mx.array) -> mx.array:
+        """[k, H] -> [k, Vd]: the bare output matrix, in draft ids; columns beyond the target's are cut off."""
+        logits = self._lender.raw_logits(hidden[None])[0] if self._own_head is None else self._own_head(hidden)
+        if self._draft_ids is None and logits.shape[-1] > self._vocab:
+            logits = logits[:, : self._vocab]
+        return logits
+
+    def base_logits(self, raw: mx.array) -> mx.array:
+        """Multiplier and softcap of the drafter's own config, in float32."""
+        logits = raw.astype(mx.float32)
+        if self.config.output_multiplier != 1.0:
+            logits = logits * self.config.output_multiplier
+        if self.config.softcap:
+            logits = self.config.softcap * mx.tanh(logits / self.config.softcap)
+        return logits
+
+    # Housekeeping -----------------------------------------------------------------------------------------------------
+
+    def matrices(self) -> list[Matrix]:
+        """What may be stored in fewer bits; norms, small heads and codebooks stay as they are."""
+        head = [self._own_head] if self._own_head is not None else []
+        return [self._fc, *head, *(m for layer in self._layers for m in layer.matrices())]
+
+    def quantize(self, bits: int) -> None:
+        for matrix in self.matrices():
+            matrix.quantize(bits)
+
+
+def _noise_rows(snr: LogSnr, width: int, tensors: Tensors) -> mx.array:
+    """Log-SNR conditioning [width, H]: a constant, since row 0 is clean and the others are all noise."""
+    fc1, fc2 = tensors.matrix("log_snr_embed.fc1"), tensors.matrix("log_snr_embed.fc2")
+    rows: list[list[float]] = []
+    for s in [snr.high] + [snr.low] * (width - 1):
+        t = 1000.0 * (s - snr.low) / (snr.high - snr.low)
+        angles = [t * 10000.0 ** (-j / 64) for j in range(64)]
+        rows.append([math.sin(a) for a in angles] + [math.cos(a) for a in angles])
+    x = fc1(mx.array(rows, dtype=fc1.weight.dtype))
+    return fc2(x * mx.sigmoid(x))

@@ -1,0 +1,138 @@
+"""A drafter on disk: its normalised config and its tensors, from a folder or a GGUF file.
+
+Reads config.json and safetensors only; no code of a checkpoint is imported, and nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import mlx.core as mx
+
+from engine.drafters.config import DrafterConfig
+from engine.drafters.nvfp4 import is_packed, unpack
+from engine.drafters.packaging import Packaging, detect, prism
+from engine.errors import DrafterRefused, WeightsDamaged, WeightsMissing
+
+
+class Checkpoint(NamedTuple):
+    """What a file says, before it is matched with a target."""
+
+    config: DrafterConfig
+    tensors: dict[str, mx.array]
+    path: Path
+
+
+def read_checkpoint(path: str | Path) -> Checkpoint:
+    """Read a drafter folder or GGUF file.
+
+    Raises:
+        DrafterRefused: it is no drafter, or one that would not be what it says.
+        WeightsMissing, WeightsDamaged: files are absent or unreadable.
+    """
+    where = Path(str(path).removeprefix("gguf:")).expanduser()
+    if where.suffix.lower() == ".gguf":
+        config, tensors = prism.read(where)
+        return Checkpoint(config, tensors, where)
+    config = read_config(where)
+    packaging = detect(config)
+    normalised = packaging.read(config)
+    return Checkpoint(normalised, _tensors(where, packaging, normalised.quantization), where)
+
+
+def read_config(folder: Path) -> Mapping[str, Any]:
+    file = folder / "config.json"
+    if not file.is_file():
+        raise WeightsMissing(
+            f"{folder} has no config.json, so it is not a drafter; give a folder, a repository or a GGUF."
+        )
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WeightsDamaged(f"{file} cannot be read ({error}); fetch the drafter again.") from error
+    if not isinstance(config, dict):
+        raise WeightsDamaged(f"{file} is not a JSON object; fetch the drafter again.")
+    return cast(Mapping[str, Any], config)
+
+
+def _tensors(folder: Path, packaging: Packaging, quantization: tuple[int, int] | None) -> dict[str, mx.array]:
+    arrays: dict[str, mx.array] = {}
+    for file in _files(folder):
+        try:
+            arrays |= cast(dict[str, mx.array], mx.load(str(file)))
+        except (RuntimeError, ValueError, OSError) as error:
+            raise WeightsDamaged(f"{file.name} is damaged or cut short; fetch the drafter again.") from error
+    # Some exports wrap the module; the names inside are the same.
+    if arrays and all(name.startswith("model.") for name in arrays):
+        arrays = {name.removeprefix("model."): value for name, value in arrays.items()}
+    named = {
+        packaging.rename(name): value
+        for name, value in arrays.items()
+        if not packaging.dropped(name) and not name.endswith("rotary_emb.inv_freq")
+    }
+    return _dense(named, quantization)
+
+
+def _files(folder: Path) -> list[Path]:
+    """The safetensors of a folder; with an index, exactly those that it names."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        files = sorted(folder.glob("*.safetensors"))
+        if not files:
+            raise WeightsMissing(
+                f"{folder} holds no safetensors; fetch the drafter's weights, or give another drafter."
+            )
+        return files
+    try:
+        weight_map = cast(dict[str, str], json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WeightsDamaged(f"{index.name} cannot be read; fetch the drafter again.") from error
+    files = [folder / name for name in sorted(set(weight_map.values()))]
+    absent = [file.name for file in files if not file.is_file()]
+    if absent:
+        raise WeightsMissing(f"The drafter lacks {', '.join(absent[:8])}; resume its download.")
+    return files
+
+
+def _dense(arrays: dict[str, mx.array], quantization: tuple[int, int] | None) -> dict[str, mx.array]:
+    """Undo the number formats of the file: MLX's quantisation and NVFP4. Small heads then load from any of them."""
+    dense: dict[str, mx.array] = {}
+    consumed: set[str] = set()
+    for name, value in arrays.items():
+        stem = name.removesuffix(".weight")
+        if name.endswith(".weight") and f"{stem}.scales" in arrays:
+            if quantization is None:
+                raise DrafterRefused(
+                    f"{name} is quantised, but the config does not say how (quantization); fetch a complete copy."
+                )
+            scales, biases = arrays[f"{stem}.scales"], arrays.get(f"{stem}.biases")
+            dense[name] = _dequantize(name, value, scales, biases, quantization)
+            consumed |= {f"{stem}.scales", f"{stem}.biases"}
+        elif is_packed(name, arrays):
+            dense[name] = unpack(name, arrays)
+            consumed |= {f"{stem}.weight_scale", f"{stem}.weight_scale_2", f"{stem}.input_scale"}
+        elif mx.issubdtype(value.dtype, mx.floating) or name == "d2t":
+            dense[name] = value
+        elif not name.endswith((".scales", ".biases", "_scale", "_scale_2")):
+            raise DrafterRefused(
+                f"{name} is stored as {str(value.dtype).removeprefix('mlx.core.')}, which is not understood; "
+                "use the bf16 file of this drafter."
+            )
+        else:
+            dense[name] = value
+    return {name: value for name, value in dense.items() if name not in consumed}
+
+
+def _dequantize(
+    name: str, weight: mx.array, scales: mx.array, biases: mx.array | None, quantization: tuple[int, int]
+) -> mx.array:
+    group, bits = quantization
+    try:
+        return mx.dequantize(weight, scales, biases, group_size=group, bits=bits)
+    except (ValueError, RuntimeError) as error:
+        raise DrafterRefused(
+            f"{name} does not fit the stated quantisation of {bits} bits in groups of {group}; fetch a complete copy."
+        ) from error

@@ -1,0 +1,150 @@
+"""What a block drafter remembers of one sequence: keys and values of committed positions, one store a layer.
+
+Buffers are allocated ahead; the block of a round is written into the spare tail, so that a round copies nothing of the
+context. Rows carry absolute positions. Knows no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+_SLACK = 256
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSnapshot:
+    """Rows [base, length) of one layer; arrays of their own, never views of a buffer."""
+
+    base: int
+    length: int
+    k: mx.array | None
+    v: mx.array | None
+
+
+class LayerStore:
+    """Keys (after norm and rope) and values of positions [base, length) for one draft layer."""
+
+    def __init__(self, keep: int | None, scratch: int) -> None:
+        self.keep = keep
+        """Rows that a block may see; None: all. Older rows may be dropped."""
+        self.scratch = scratch
+        """Rows that a block needs behind the context."""
+        self.base = 0
+        self.length = 0
+        self.k: mx.array | None = None
+        self.v: mx.array | None = None
+
+    @property
+    def rows(self) -> int:
+        return self.length - self.base
+
+    @property
+    def visible(self) -> int:
+        return self.rows if self.keep is None else min(self.rows, self.keep)
+
+    def append(self, k: mx.array, v: mx.array, start: int) -> None:
+        """Rows [1, heads, n, dim] at positions start... A gap drops what lies before it."""
+        if start != self.length:
+            self.base = self.length = start
+        n = k.shape[2]
+        k_buf, v_buf = self._room(k, v, n)
+        a, b = self.rows, self.rows + n
+        k_buf[:, :, a:b, :] = k
+        v_buf[:, :, a:b, :] = v
+        self.length = start + n
+
+    def with_block(self, k: mx.array, v: mx.array) -> tuple[mx.array, mx.array, int]:
+        """Context and block as one: keys, values, and the position of the first row. The context stays as it was."""
+        k_buf, v_buf = self._room(k, v, 0)
+        a, b = self.rows, self.rows + k.shape[2]
+        k_buf[:, :, a:b, :] = k
+        v_buf[:, :, a:b, :] = v
+        first = a - self.visible
+        return k_buf[:, :, first:b, :], v_buf[:, :, first:b, :], self.length - self.visible
+
+    def snapshot(self) -> StoreSnapshot:
+        a, b = self.rows - self.visible, self.rows
+        if self.k is None or self.v is None or a == b:
+            return StoreSnapshot(self.length, self.length, None, None)
+        copies = (mx.contiguous(x[:, :, a:b, :]) for x in (self.k, self.v))
+        return StoreSnapshot(self.length - self.visible, self.length, *copies)
+
+    def restore(self, snap: StoreSnapshot, length: int) -> None:
+        self.base = self.length = min(snap.base, length)
+        self.k = self.v = None
+        if snap.k is not None and snap.v is not None and length > snap.base:
+            n = length - snap.base
+            self.append(snap.k[:, :, :n, :], snap.v[:, :, :n, :], snap.base)
+        else:
+            self.base = self.length = length
+
+    def _room(self, k: mx.array, v: mx.array, n: int) -> tuple[mx.array, mx.array]:
+        """Buffers with room for n more rows and a block; grows geometrically, and drops what no block can see."""
+        rows = self.rows
+        if self.k is not None and self.v is not None and rows + n + self.scratch <= self.k.shape[2]:
+            return self.k, self.v
+        kept = rows if self.keep is None else min(rows, max(0, self.keep - n))
+        capacity = kept + n + self.scratch + max(_SLACK, (kept + n) // 2)
+        heads = (k.shape[0], k.shape[1])
+        k_new = mx.zeros((*heads, capacity, k.shape[3]), dtype=k.dtype)
+        v_new = mx.zeros((*heads, capacity, v.shape[3]), dtype=v.dtype)
+        if kept and self.k is not None and self.v is not None:
+            k_new[:, :, :kept, :] = self.k[:, :, rows - kept : rows, :]
+            v_new[:, :, :kept, :] = self.v[:, :, rows - kept : rows, :]
+        self.base += rows - kept
+        self.k, self.v = k_new, v_new
+        return k_new, v_new
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSnapshot:
+    """Immutable copy of a whole context."""
+
+    length: int
+    layers: tuple[StoreSnapshot, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self.arrays())
+
+    def arrays(self) -> list[mx.array]:
+        return [a for s in self.layers for a in (s.k, s.v) if a is not None]
+
+
+class BlockContext:
+    """One sequence's context: positions [0, length), or the last window of them."""
+
+    def __init__(self, keeps: Sequence[int | None], scratch: int) -> None:
+        self.layers = [LayerStore(keep, scratch) for keep in keeps]
+        self.length = 0
+
+    @property
+    def keep(self) -> int | None:
+        """Most rows that any layer can use; None: all."""
+        return None if any(s.keep is None for s in self.layers) else max(s.keep or 0 for s in self.layers)
+
+    def skip(self, length: int) -> None:
+        """Go on at `length` without the rows before it, which are out of every window or not to be had."""
+        for store in self.layers:
+            store.base = store.length = length
+        self.length = length
+
+    def snapshot(self) -> BlockSnapshot:
+        return BlockSnapshot(self.length, tuple(s.snapshot() for s in self.layers))
+
+    def restore(self, snap: BlockSnapshot, length: int) -> None:
+        if length > snap.length:
+            raise ValueError(f"the snapshot covers {snap.length} positions, not {length}")
+        for store, part in zip(self.layers, snap.layers, strict=True):
+            store.restore(part, min(length, part.length))
+        self.length = length
+
+    def arrays(self) -> list[mx.array]:
+        return [a for s in self.layers for a in (s.k, s.v) if a is not None]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self.arrays())

@@ -1,0 +1,22 @@
+"""LiquidAI's heads: DFlash keys nested, Markov and confidence on top, interleaved rope, the anchor predicts."""
+
+from __future__ import annotations
+
+from engine.drafters.config import DrafterConfig
+from engine.drafters.packaging import deepspec
+from engine.drafters.packaging.fields import Json, section
+
+NAME = "LFM2 DSpark"
+
+
+def matches(config: Json) -> bool:
+    architectures = [str(a) for a in config.get("architectures") or ()]
+    if "Lfm2DSparkDraftModel" in architectures:
+        return True
+    nested = section(config, "dflash_config")
+    mixed = bool(nested.get("target_layer_ids")) and bool(config.get("markov_rank") or nested.get("markov_rank"))
+    return mixed and not any("DSparkModel" in a or a == "DFlashDraftModel" for a in architectures)
+
+
+def read(config: Json) -> DrafterConfig:
+    return deepspec.assemble(config, NAME)

@@ -1,0 +1,115 @@
+"""PrismML's GGUF drafters: llama.cpp names, doubly prefixed keys, log-SNR conditioning."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from engine.drafters.config import DrafterConfig, LayerRule, LogSnr, Rope
+from engine.drafters.gguf import read_gguf
+from engine.drafters.packaging.fields import Fields, tap_ids
+from engine.errors import DrafterRefused
+
+NAME = "GGUF"
+_PREFIX = "dspark."
+_GLOBAL = {
+    "token_embd.weight": "embed_tokens.weight",
+    "output.weight": "lm_head.weight",
+    "output_norm.weight": "norm.weight",
+    "dspark.fc.weight": "fc.weight",
+    "dspark.hidden_norm.weight": "hidden_norm.weight",
+    "dspark.markov_head_a.weight": "markov_head.markov_w1.weight",
+    "dspark.markov_head_b.weight": "markov_head.markov_w2.weight",
+}
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def read(path: Path) -> tuple[DrafterConfig, dict[str, mx.array]]:
+    """Raises DrafterRefused for a GGUF that is not a DSpark drafter."""
+    if not path.is_file():
+        raise DrafterRefused(f"There is no file {path}; check the name, or give a repository.")
+    metadata, arrays = read_gguf(path)
+    architecture = metadata.get("general.architecture")
+    if architecture != "dspark":
+        raise DrafterRefused(
+            f"This GGUF holds the architecture {architecture!r}, not a DSpark drafter; choose another one."
+        )
+    tensors = {rename(name): value for name, value in arrays.items()}
+    return config_of(metadata, tensors), tensors
+
+
+def config_of(metadata: dict[str, Any], tensors: dict[str, mx.array]) -> DrafterConfig:
+    outer = {k.removeprefix(_PREFIX): v for k, v in metadata.items() if k.startswith(_PREFIX)}
+    inner = {k.removeprefix(_PREFIX): v for k, v in outer.items() if k.startswith(_PREFIX)}
+    fields = Fields(inner, outer)
+    hidden = fields.need("embedding_length")
+    heads = fields.need("attention.head_count")
+    kv_heads = fields.need("attention.head_count_kv", default=heads)
+    head_dim = int(fields.get("attention.key_length") or (hidden // heads if heads else 0))
+    inter = fields.need("feed_forward_length")
+    layers = fields.need("block_count")
+    block_size = fields.need("block_size")
+    mask = fields.need("mask_token_id")
+    taps = tap_ids(fields, "target_layers", "target_layer_ids")
+    if "embed_tokens.weight" not in tensors:
+        fields.missing.append("token_embd")
+    fields.check(NAME)
+    return DrafterConfig(
+        packaging=NAME,
+        kind="dspark",
+        hidden_size=hidden,
+        intermediate_size=inter,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        rms_norm_eps=float(fields.get("attention.layer_norm_rms_epsilon", default=1e-6)),
+        vocab_size=tensors["embed_tokens.weight"].shape[0],
+        block_size=block_size,
+        logits_start=0,
+        mask_token_id=mask,
+        taps=taps,
+        layers=(LayerRule(),) * layers,
+        rope=Rope(float(fields.get("rope.freq_base", default=1e6)), head_dim),
+        markov_rank=int(fields.get("markov_rank", default=0)),
+        confidence_with_markov=fields.flag("confidence_head_with_markov", default=True),
+        log_snr=_log_snr(fields),
+    )
+
+
+def _log_snr(fields: Fields) -> LogSnr | None:
+    if not fields.flag("log_snr_conditioning"):
+        return None
+    low, high = fields.get("min_log_snr"), fields.get("max_log_snr")
+    if low is None or high is None or not float(low) < float(high):
+        raise DrafterRefused(
+            f"The drafter is conditioned on log-SNR, but its range {low} to {high} is not one; fetch a complete copy."
+        )
+    return LogSnr(float(low), float(high))
+
+
+def rename(name: str) -> str:
+    """llama.cpp's names to DeepSpec's."""
+    if name in _GLOBAL:
+        return _GLOBAL[name]
+    if match := re.fullmatch(r"blk\.(\d+)\.([a-z_]+)\.(weight|bias)", name):
+        return f"layers.{match[1]}.{_LAYER.get(match[2], match[2])}.{match[3]}"
+    if match := re.fullmatch(r"dspark\.confidence_head\.(weight|bias)", name):
+        return f"confidence_head.proj.{match[1]}"
+    if match := re.fullmatch(r"dspark\.log_snr_fc([12])\.(weight|bias)", name):
+        return f"log_snr_embed.fc{match[1]}.{match[2]}"
+    return name

@@ -1,0 +1,199 @@
+"""A drafter's tensors: dense, or quantised for speed; taken by name, none missing and none left over.
+
+Knows shapes and number formats, and no forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import mlx.core as mx
+
+from engine.drafters.config import DrafterConfig
+from engine.errors import DrafterRefused
+
+_SHOWN = 8
+
+
+class Matrix:
+    """A linear map y = W x + b, dense or MLX-quantised."""
+
+    def __init__(self, weight: mx.array, bias: mx.array | None = None) -> None:
+        self.weight = weight
+        self.bias = bias
+        self._quantized: tuple[mx.array, mx.array, int, int] | None = None
+
+    def __call__(self, x: mx.array) -> mx.array:
+        if self._quantized is None:
+            y = x @ self.weight.T
+        else:
+            scales, biases, group, bits = self._quantized
+            y = mx.quantized_matmul(x, self.weight, scales, biases, transpose=True, group_size=group, bits=bits)
+        return y if self.bias is None else y + self.bias
+
+    def quantize(self, bits: int, group: int = 64) -> None:
+        """Store the weight in `bits` bits; a width that the group does not divide stays dense."""
+        if self._quantized is None and self.weight.shape[-1] % group == 0 and self.weight.shape[0] % 32 == 0:
+            self.weight, scales, biases = mx.quantize(self.weight, group_size=group, bits=bits)
+            self._quantized = (scales, biases, group, bits)
+
+    def arrays(self) -> list[mx.array]:
+        extra = list(self._quantized[:2]) if self._quantized else []
+        return [self.weight, *([] if self.bias is None else [self.bias]), *extra]
+
+
+class Tensors:
+    """Named arrays of one checkpoint, after renaming."""
+
+    def __init__(self, arrays: Mapping[str, mx.array], dtype: mx.Dtype | None = None) -> None:
+        self._arrays = dict(arrays)
+        self._dtype = dtype
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def names(self) -> set[str]:
+        return set(self._arrays)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._arrays[name].shape)
+
+    def take(self, name: str) -> mx.array:
+        """The array, floats in the drafter's number format."""
+        value = self._arrays[name]
+        is_float = mx.issubdtype(value.dtype, mx.floating)
+        return value.astype(self._dtype) if is_float and self._dtype is not None else value
+
+    def maybe(self, name: str) -> mx.array | None:
+        return self.take(name) if name in self._arrays else None
+
+    def matrix(self, name: str) -> Matrix:
+        return Matrix(self.take(f"{name}.weight"), self.maybe(f"{name}.bias"))
+
+
+def expected(config: DrafterConfig, has: Callable[[str], bool], features: int) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor that this drafter must have. Optional parts (own embedding and head, confidence
+    head, sinks) are expected when their first tensor is there. `features` is the width of one tap."""
+    h, inner, rank = config.hidden_size, config.intermediate_size, config.markov_rank
+    shapes: dict[str, tuple[int, ...]] = {
+        "fc.weight": (h, len(config.taps) * features),
+        "hidden_norm.weight": (h,),
+        "norm.weight": (h,),
+    }
+    if has("embed_tokens.weight"):
+        shapes["embed_tokens.weight"] = (config.vocab_size, h)
+    if has("lm_head.weight"):
+        shapes["lm_head.weight"] = (config.head_rows, h)
+    if config.draft_vocab_size is not None:
+        shapes["d2t"] = (config.draft_vocab_size,)
+    if rank:
+        shapes["markov_head.markov_w1.weight"] = (config.vocab_size, rank)
+        shapes["markov_head.markov_w2.weight"] = (config.head_rows, rank)
+    if rank and config.markov_kind == "gated":
+        shapes |= {"markov_head.gate_proj.weight": (rank, h + rank), "markov_head.gate_proj.bias": (rank,)}
+    if rank and config.markov_kind == "rnn":
+        shapes |= {
+            "markov_head.joint_proj.weight": (3 * rank, 2 * rank + h),
+            "markov_head.joint_proj.bias": (3 * rank,),
+        }
+    if has("confidence_head.proj.weight"):
+        width = h + (rank if config.confidence_with_markov else 0)
+        shapes |= {"confidence_head.proj.weight": (1, width), "confidence_head.proj.bias": (1,)}
+    if config.log_snr is not None:
+        for fc, (rows, columns) in {"fc1": (h, 128), "fc2": (h, h)}.items():
+            columns = columns if fc == "fc1" else rows
+            shapes |= {f"log_snr_embed.{fc}.weight": (rows, columns), f"log_snr_embed.{fc}.bias": (rows,)}
+    if config.selector is not None:
+        r = config.selector.rank
+        shapes["candidate_selector.hidden_projection.weight"] = (r, h)
+        shapes["candidate_selector.predecessor_codebook"] = (config.vocab_size, r)
+        shapes["candidate_selector.successor_codebook"] = (config.vocab_size, r)
+    for index in range(len(config.layers)):
+        for name, shape in _layer(config, inner).items():
+            shapes[f"layers.{index}.{name}"] = shape
+        sink = f"layers.{index}.self_attn.attention_sink_bias"
+        if has(sink):
+            shapes[sink] = (config.num_heads,)
+    return shapes
+
+
+def _layer(config: DrafterConfig, inner: int) -> dict[str, tuple[int, ...]]:
+    h, hd = config.hidden_size, config.head_dim
+    queries, keys = config.num_heads * hd, config.num_kv_heads * hd
+    shapes: dict[str, tuple[int, ...]] = {
+        "input_layernorm.weight": (h,),
+        "post_attention_layernorm.weight": (h,),
+        "self_attn.q_proj.weight": (queries * (2 if config.gated_query else 1), h),
+        "self_attn.k_proj.weight": (keys, h),
+        "self_attn.v_proj.weight": (keys, h),
+        "self_attn.o_proj.weight": (h, queries),
+        "self_attn.q_norm.weight": (hd,),
+        "self_attn.k_norm.weight": (hd,),
+        "mlp.gate_proj.weight": (inner, h),
+        "mlp.up_proj.weight": (inner, h),
+        "mlp.down_proj.weight": (h, inner),
+    }
+    if config.k_eq_v:
+        del shapes["self_attn.v_proj.weight"]
+    if config.attention_bias:
+        for name in [n for n in shapes if n.startswith("self_attn.") and n.endswith("_proj.weight")]:
+            shapes[name.replace("weight", "bias")] = shapes[name][:1]
+    if config.backbone == "gemma4":
+        shapes |= {
+            "pre_feedforward_layernorm.weight": (h,),
+            "post_feedforward_layernorm.weight": (h,),
+            "layer_scalar": (1,),
+        }
+    if config.selector is not None:
+        taps, groups = config.selector.conv_kernel, h // config.selector.conv_group
+        for conv in ("attention_conv", "mlp_conv"):
+            shapes[f"{conv}.base_kernel"] = (2, taps, h)
+            shapes[f"{conv}.kernel_projection.weight"] = (2 * taps * groups, h)
+    return shapes
+
+
+def check(config: DrafterConfig, tensors: Tensors, features: int, strict: bool = True) -> None:
+    """Refuse a file whose tensors are not those of its config.
+
+    Raises:
+        DrafterRefused: with the first missing, unexpected or misshapen names.
+    """
+    _check_draft_vocabulary(config, tensors)
+    shapes = expected(config, tensors.__contains__, features)
+    missing = sorted(set(shapes) - tensors.names())
+    extra = sorted(tensors.names() - set(shapes)) if strict else []
+    if missing or extra:
+        parts = [f"{word} {_some(names)}" for word, names in (("missing", missing), ("unexpected", extra)) if names]
+        raise DrafterRefused(
+            f"The drafter's tensors are not those of its config: {'; '.join(parts)}. Fetch a complete copy of it, "
+            "or another drafter."
+        )
+    wrong = [f"{n} is {list(tensors.shape(n))}, not {list(s)}" for n, s in shapes.items() if tensors.shape(n) != s]
+    if wrong:
+        raise DrafterRefused(
+            f"The drafter's tensors do not have the shapes of its config: {_some(wrong)}. "
+            "It was made for another target, or the file is mixed up; choose another drafter."
+        )
+
+
+def _check_draft_vocabulary(config: DrafterConfig, tensors: Tensors) -> None:
+    reduced = config.draft_vocab_size
+    if reduced is not None and "d2t" not in tensors:
+        raise DrafterRefused(
+            f"The config gives a draft vocabulary of {reduced} words, but the file has no d2t table; without it ids "
+            "would mean other words, so fetch a complete copy."
+        )
+    if reduced is None and "d2t" in tensors:
+        raise DrafterRefused(
+            "The file has a d2t table, but its config gives no draft_vocab_size smaller than the vocabulary; "
+            "ids would mean other words, so fetch a complete copy."
+        )
+    if reduced is not None and "lm_head.weight" not in tensors:
+        raise DrafterRefused(
+            "The drafter has a reduced vocabulary but no output matrix of its own; fetch a complete copy of it."
+        )
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
