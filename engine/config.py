@@ -1,0 +1,187 @@
+"""What a person can decide: one frozen value, read from flags, then the environment, then the settings file.
+
+Each setting is declared once, with its help and its limits; the command line, the settings file and the settings screen
+are made from that. Imports nothing heavy, and knows no screen.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from engine import paths
+from engine.core import Request, Sampling
+from engine.errors import UsageError
+
+ENV_PREFIX = "DSPARK_"
+_CAP_WORDS = ("auto", "derived", "full")
+_TAKES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
+_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a front end needs to know of a setting beyond its name, type and default."""
+
+    help: str
+    group: str
+    metavar: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+def _setting(default: Any, *about: Any) -> Any:
+    return field(default=default, metadata={"about": About(*about)})
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that changes what the engine does. `sources` says where each value that is not a default came from."""
+
+    model: str = _setting("", "card, owner/name, folder or .gguf file; the embedded model by default", "model", "NAME")
+    drafter: str = _setting("auto", "auto, none, lookup, dspark, dflash, owner/name or folder", "model", "NAME")
+    cap: int | Literal["auto", "derived", "full"] = _setting(
+        "auto", "longest draft: a number, 0 for plain decoding, auto, derived or full", "model", "N", 0, 64
+    )
+    folders: tuple[str, ...] = _setting((), "further folders with models (repeatable)", "model", "DIR")
+    trust_remote_code: bool = _setting(False, "let checkpoints run Python code of their own", "model")
+    temperature: float = _setting(0.0, "0 is greedy", "sampling", "T", 0, 5)
+    top_p: float = _setting(1.0, "keep the smallest set of tokens with this probability", "sampling", "P", 0, 1)
+    top_k: int = _setting(0, "keep the k likeliest tokens; 0 keeps all", "sampling", "K", 0)
+    min_p: float = _setting(0.0, "drop tokens below this part of the likeliest one", "sampling", "P", 0, 1)
+    presence_penalty: float = _setting(0.0, "against tokens already generated", "sampling", "X", -2, 2)
+    frequency_penalty: float = _setting(0.0, "against tokens by how often they were generated", "sampling", "X", -2, 2)
+    repetition_penalty: float = _setting(1.0, "divides the logits of tokens already seen", "sampling", "X", 0.01, 10)
+    seed: int | None = _setting(None, "the same text again, for every drafter and cap", "sampling", "N", 0)
+    max_tokens: int = _setting(2048, "longest answer", "answer", "N", 1)
+    stop: tuple[str, ...] = _setting((), "end before this text (repeatable)", "answer", "TEXT")
+    system: str = _setting("", "system prompt", "answer", "TEXT")
+    sources: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """Sentences about entries of the settings file that were not understood."""
+
+    def sampling(self) -> Sampling:
+        names = {f.name for f in fields(Sampling)}
+        return Sampling(**{f.name: getattr(self, f.name) for f in settings() if f.name in names})
+
+    def request(self, prompt: Sequence[int], **more: Any) -> Request:
+        """A request for these token ids under these settings."""
+        return Request(tuple(prompt), max_tokens=self.max_tokens, sampling=self.sampling(), stop=self.stop, **more)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every setting by name; what `doctor` and a server's health page show."""
+        values = asdict(self)
+        del values["sources"], values["notes"]
+        return values
+
+
+def settings() -> list[Field[Any]]:
+    """The declared settings in order; `about(field)` describes each."""
+    return [f for f in fields(Config) if "about" in f.metadata]
+
+
+def about(setting: Field[Any]) -> About:
+    return setting.metadata["about"]
+
+
+def read(
+    flags: Mapping[str, Any] | None = None,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Merge flags over environment (`DSPARK_TOP_P`) over the settings file over the defaults.
+
+    flags: only what was given. A wrong flag or environment value is an error; a wrong entry of the file becomes a note,
+    so that a typing mistake there never keeps the program from starting.
+
+    Raises:
+        UsageError: with one sentence.
+    """
+    file = file or paths.settings_file()
+    environ = os.environ if environ is None else environ
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    table, notes = _table(file)
+    for setting in settings():
+        name, variable = setting.name, ENV_PREFIX + setting.name.upper()
+        if name in table:
+            try:
+                values[name], sources[name] = convert(setting, table[name]), str(file)
+            except UsageError as error:
+                notes.append(f"{file.name}: {error}")
+        if environ.get(variable):
+            given: Any = environ[variable]
+            # Several values in one variable, as in PATH.
+            given = given.split(os.pathsep) if isinstance(setting.default, tuple) else given
+            values[name], sources[name] = convert(setting, given, variable), variable
+        if flags and name in flags:
+            values[name], sources[name] = convert(setting, flags[name], flag(setting)), flag(setting)
+    return Config(**values, sources=sources, notes=tuple(notes))
+
+
+def flag(setting: Field[Any]) -> str:
+    return "--" + setting.name.replace("_", "-")
+
+
+def _table(file: Path) -> tuple[dict[str, Any], list[str]]:
+    if not file.is_file():
+        return {}, []
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return {}, [f"{file} is not read: {error}."]
+    known = {setting.name for setting in settings()}
+    # Tables belong to the front ends; plain entries are the engine's.
+    unknown = [key for key, value in table.items() if key not in known and not isinstance(value, dict)]
+    return table, [f"{file.name}: there is no setting `{key}`." for key in unknown]
+
+
+def convert(setting: Field[Any], value: Any, label: str = "") -> Any:
+    """A value of the setting's own type, within its limits.
+
+    Raises:
+        UsageError: with one sentence that names the setting and what it takes.
+    """
+    label = label or f"`{setting.name}`"
+    hint = typing.get_type_hints(Config)[setting.name]
+    if setting.name == "cap" and value in _CAP_WORDS:
+        return value
+    kinds = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    if type(None) in kinds and value is None:
+        return None
+    kind = next((k for k in kinds if k in (int, float, bool, str)), tuple)
+    try:
+        result = _as(kind, value)
+    except (TypeError, ValueError, KeyError):
+        takes = _TAKES.get(kind, "text")
+        words = f", {', '.join(_CAP_WORDS)}" if setting.name == "cap" else ""
+        raise UsageError(f"{label} takes {takes}{words}, not {value!r}.") from None
+    _check_limits(about(setting), label, result)
+    return result
+
+
+def _as(kind: Any, value: Any) -> Any:
+    if kind is tuple:
+        return (value,) if isinstance(value, str) else tuple(str(v) for v in value)
+    if kind is bool:
+        return _WORDS[value.lower()] if isinstance(value, str) else bool(value)
+    if kind is str and not isinstance(value, str):
+        raise TypeError
+    if kind is int and (isinstance(value, bool) or (isinstance(value, float) and not value.is_integer())):
+        raise TypeError
+    return kind(value)
+
+
+def _check_limits(limits: About, label: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    low, high = limits.minimum, limits.maximum
+    if value != value or (low is not None and value < low) or (high is not None and value > high):
+        bounds = f"at least {low:g}" if high is None and low is not None else f"between {low:g} and {high:g}"
+        raise UsageError(f"{label} is {bounds}, not {value}.")
