@@ -114,7 +114,7 @@ def _folder(path: Path, overrides: dict[str, Any]) -> tuple[nn.Module, dict[str,
             f"{path.name} has a damaged weight file: {_one_line(error)}. Download it again."
         ) from error
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)  # pyright: ignore
+        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:  # transformers raises whatever its parsers raise
         raise LoadError(f"{path.name} has no usable tokenizer: {_one_line(error)}.") from error
     return model, cast("dict[str, Any]", config), tokenizer

@@ -125,9 +125,9 @@ class Loop:
         logits = self.target.logits(hidden)[0]
         row = Row(sequence, Proposal(EMPTY), None, 0)
         packed = self._judge(row, logits, 1)
-        self._evaluate(packed[None], [row])
+        self._evaluate(packed, [row])
         sequence.started = time.perf_counter()
-        values: list[int] = packed.tolist()  # pyright: ignore[reportAssignmentType]
+        values = ints(packed)
         return self._deliver(row, values, began, 0.0, 1, 1)[1]
 
     # 1. Propose and verify: graph only --------------------------------------------------------------------------------
@@ -140,9 +140,8 @@ class Loop:
         rows = [self._propose(s, len(batch.sequences), ahead) for s in batch.sequences]
         drafted = time.perf_counter()
         width = 1 + max(len(row.proposal) for row in rows)
-        ids = mx.stack(
-            [self._ids(row, width, pending[i : i + 1] if pending is not None else None) for i, row in enumerate(rows)]
-        )
+        heads = [None if pending is None else pending[i : i + 1] for i in range(len(rows))]
+        ids = mx.stack([self._ids(row, width, head) for row, head in zip(rows, heads, strict=True)])
         layers = tuple(sorted({t for row in rows for t in row.sequence.chain.taps}))
         transaction = batch.state.begin(width)
         try:
@@ -177,7 +176,7 @@ class Loop:
         """Drop drafts that a constraint rules out anyway. Reads the draft: the price of a constraint."""
         self.evaluations += 1
         mx.eval(proposal.tokens)
-        drafts: list[int] = proposal.tokens.tolist()  # pyright: ignore[reportAssignmentType]
+        drafts = ints(proposal.tokens)
         keep = min(p.trim(drafts) for p in sequence.sampler.processors if p.needs_draft)
         if keep == len(drafts):
             return proposal
@@ -202,7 +201,7 @@ class Loop:
         padding = mx.zeros((width - 1 - k,), dtype=mx.int32)
         return mx.concatenate([verdict.accepted[None], verdict.token[None], drafts, padding])
 
-    # 2. Run ahead: the next plain round starts before this one is read --------------------------------------------------
+    # 2. Run ahead: the next plain round starts before this one is read ---
 
     @staticmethod
     def _may_run_ahead(flight: Flight) -> bool:
@@ -223,7 +222,7 @@ class Loop:
         batch.ahead = self._dispatch(batch, flight.packed[:, 1])
         mx.async_eval(batch.ahead.packed)
 
-    # 3. Read, finish, commit, observe -----------------------------------------------------------------------------------
+    # 3. Read, finish, commit, observe ---
 
     def _evaluate(self, packed: mx.array, rows: Seq[Row]) -> None:
         self.evaluations += 1
@@ -234,10 +233,9 @@ class Loop:
         self._evaluate(flight.packed, flight.rows)
         read = time.perf_counter()
         verify_ms = (read - flight.began) * 1e3 - flight.draft_ms
-        values: list[list[int]] = flight.packed.tolist()  # pyright: ignore[reportAssignmentType]
         events: list[Event] = []
         kept: list[Round] = []
-        for row, numbers in zip(flight.rows, values, strict=True):
+        for row, numbers in zip(flight.rows, table(flight.packed), strict=True):
             round_, delivered = self._deliver(
                 row, numbers, read, flight.draft_ms, flight.width, len(flight.rows), verify_ms
             )
@@ -313,8 +311,7 @@ class Loop:
             line = table[i]
             top: tuple[tuple[int, float], ...] = ()
             if best:
-                ids: list[int] = mx.argsort(-line)[:best].tolist()  # pyright: ignore[reportAssignmentType]
-                top = tuple((t, line[t].item()) for t in ids)  # pyright: ignore[reportAssignmentType]
+                top = tuple((t, float(line[t].item())) for t in ints(mx.argsort(-line)[:best]))
             out.append(Logprob(token, float(line[token].item()), top))
         row.logprobs = None
         return tuple(out)
@@ -330,6 +327,16 @@ class Loop:
         part = by.get(round_.drafter) or (sequence.chain.parts[0] if sequence.chain.parts else None)
         if part is not None:
             sequence.policy.learn(sequence.view(part, len(flight.rows)), round_)
+
+
+def table(array: mx.array) -> list[list[int]]:
+    """The values of an evaluated int32 matrix, read at once: a slice of it would be a new evaluation."""
+    return array.tolist()  # pyright: ignore[reportReturnType]
+
+
+def ints(array: mx.array) -> list[int]:
+    """The values of an evaluated int32 vector."""
+    return array.tolist()  # pyright: ignore[reportReturnType]
 
 
 def observe(

@@ -22,9 +22,9 @@ _MASK = (1 << 64) - 1
 def transform(logits: mx.array, sampling: Sampling) -> mx.array:
     """Probabilities [..., V] float32 of logits [..., V] of any float type, at temperature > 0.
 
-    Temperature, top-k (every tie with the k-th value stays), top-p on the renormalised rest (a token stays when the mass
-    ranked before it is < top_p, so the best always stays), min-p relative to the best. Softmax and sums in float32:
-    bfloat16 sums of a vocabulary are off by tens of percent.
+    Temperature, top-k (every tie with the k-th value stays), top-p on the renormalised rest (a token stays when the
+    mass ranked before it is < top_p, so the best always stays), min-p relative to the best. Softmax and sums are
+    float32: bfloat16 sums of a vocabulary are off by tens of percent.
     """
     logits = logits.astype(mx.float32) / sampling.temperature
     vocab = logits.shape[-1]
@@ -36,8 +36,8 @@ def transform(logits: mx.array, sampling: Sampling) -> mx.array:
         order = mx.argsort(-probs, axis=-1)
         ranked = mx.take_along_axis(probs, order, axis=-1)
         before = mx.cumsum(ranked, axis=-1) - ranked
-        keep = mx.put_along_axis(mx.zeros(probs.shape, dtype=mx.bool_), order, before < sampling.top_p, axis=-1)
-        keep = keep | (probs >= mx.max(probs, axis=-1, keepdims=True)) & (sampling.top_p <= 0.0)
+        inside = (before < sampling.top_p) | (before <= 0.0)
+        keep = mx.put_along_axis(mx.zeros(probs.shape, dtype=mx.bool_), order, inside, axis=-1)
         probs = mx.where(keep, probs, 0.0)
     if sampling.min_p > 0.0:
         probs = mx.where(probs >= sampling.min_p * mx.max(probs, axis=-1, keepdims=True), probs, 0.0)
@@ -138,8 +138,8 @@ class RowSampler:
     def draw(self, logits: mx.array, position: int, ids: mx.array | None = None) -> tuple[mx.array, mx.array | None]:
         """Draft one token for `position` from logits [V], or from logits [S] of candidate target ids [S].
 
-        Returns the token (scalar int32, lazy) and the float32 law it was drawn from (over the same entries as `logits`),
-        or None where acceptance does not need it (greedy, coupled). Truncation is the request's own, which keeps q
+        Returns the token (scalar int32, lazy) and the float32 law it was drawn from (over the entries of `logits`), or
+        None where acceptance does not need it (greedy, coupled). Truncation is the request's own, which keeps q
         close to p.
         """
         q = None

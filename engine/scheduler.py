@@ -69,7 +69,7 @@ class Scheduler:
                 return
             try:
                 future.set_result(work())
-            except BaseException as error:  # the caller's future carries it
+            except BaseException as error:  # noqa: BLE001  the caller's future carries it
                 future.set_exception(error)
 
         self._post(job)
@@ -125,7 +125,7 @@ class Scheduler:
         self._drop_cancelled()
         try:
             self._read()
-        except Exception as error:  # the edge of a request: it fails, the engine goes on
+        except Exception as error:  # noqa: BLE001  the edge of a request: it fails, the engine goes on
             prefill, self._prefill = self._prefill, None
             if prefill is not None:
                 self._fail(prefill.sequence, error)
@@ -135,7 +135,7 @@ class Scheduler:
     def _emit(self, sequence: Sequence, event: Event) -> None:
         try:
             sequence.listener(event)
-        except Exception:  # a front end's fault must not stop the other rows
+        except Exception:  # noqa: BLE001  a front end's fault must not stop the other rows
             log.exception("a listener failed; its request is cancelled")
             sequence.cancelled = True
 
@@ -181,7 +181,7 @@ class Scheduler:
         sequence = prefill.sequence
         try:
             self._forward(sequence, plan.loop.first(sequence, prefill.hidden))
-        except Exception as error:  # the edge of a request
+        except Exception as error:  # noqa: BLE001  the edge of a request
             self._fail(sequence, error)
             return
         if sequence.finish.reason:
@@ -204,7 +204,7 @@ class Scheduler:
             self._switch(plan)
             for event in plan.loop.step(batch):
                 self._emit(by[event.request], event)
-        except Exception as error:  # the rows of this round fail; the engine, the queue and the cache go on
+        except Exception as error:  # noqa: BLE001  the rows of this round fail; the engine, the queue and the cache go on
             rows, self._batch = batch.sequences, Batch()
             for sequence in rows:
                 self._fail(sequence, error)
@@ -250,7 +250,7 @@ class Scheduler:
             return
         try:
             remember(plan.cache, plan.target, sequence, state, row, state.lengths[row], "turn")
-        except Exception:  # a cache that cannot keep something must not cost the answer
+        except Exception:  # noqa: BLE001  a cache that cannot keep something must not cost the answer
             log.exception("the prefix cache could not keep a turn")
 
     def _shut(self) -> None:

@@ -1,7 +1,7 @@
 """Toy parts that tests share: no weights, no downloads.
 
-`table_target` has a scripted law (the next token depends on the last one only), `tiny_llama` is a real mlx-lm model with
-random weights, and the scripted drafter proposes what a test tells it to.
+`table_target` has a scripted law (the next token depends on the last one only), `tiny_llama` is a real mlx-lm model
+with random weights, and the scripted drafter proposes what a test tells it to.
 """
 
 from __future__ import annotations
@@ -183,7 +183,8 @@ class ScriptedDrafter:
     def observe(self, context: ListContext, taps: mx.array | None, start: int, ids: Sequence[int]) -> None:
         assert start == context.length, (start, context.length)
         if self.taps:
-            assert taps is not None and taps.shape[0] == len(ids)
+            assert taps is not None
+            assert taps.shape[0] == len(ids)
         context.ids += list(ids)
 
     def propose(self, context: ListContext, pending: int, k: int, sampler: Any) -> Proposal:

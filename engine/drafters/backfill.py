@@ -1,7 +1,7 @@
 """Bring a learned drafter that joins late up to date, without touching the live state.
 
-The features it missed are taps of the target on tokens that were committed long ago, so the target reads them again on a
-scratch state: only the tail that matters when the live state can be cut, from the start where it cannot.
+The features it missed are taps of the target on tokens that were committed long ago, so the target reads them again on
+a scratch state: only the tail that matters when the live state can be cut, from the start where it cannot.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ class AppendKV(LayerState):
         width = keys.shape[2]
         end = max(self.lengths) + width
         self._reserve(keys, values, end)
-        assert self.keys is not None and self.values is not None
+        assert self.keys is not None
+        assert self.values is not None
         offset = self.offset
         if isinstance(offset, int):
             self.keys[..., offset:end, :] = keys

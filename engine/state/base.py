@@ -52,7 +52,7 @@ class LayerState(ABC):
 
     @abstractmethod
     def commit(self, keep: Sequence[int]) -> None:
-        """Keep the first keep[b] (1..width, or 0) rows of row b. Exact: what follows equals never having seen the rest."""
+        """Keep the first keep[b] (0..width) rows of row b. Exact: what follows equals never having seen the rest."""
 
     @abstractmethod
     def abort(self) -> None:

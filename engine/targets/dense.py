@@ -71,7 +71,7 @@ class MlxTarget:
         if name == "RotatingKVCache" and not cache.keep:
             return WindowKV(cache.max_size)
         raise UnsupportedModel(
-            f"The {self.spec.model_type} model keeps a {name}, which this program cannot roll back exactly, so it is not run."
+            f"The {self.spec.model_type} model keeps a {name}, which cannot be rolled back exactly here, so it is not run."
         )
 
     # What the engine calls --------------------------------------------------------------------------------------------
@@ -107,10 +107,10 @@ class MlxTarget:
 
     def raw_logits(self, hidden: mx.array) -> mx.array:
         head = self.head()
-        return self.embedding().as_linear(hidden) if head is None else head(hidden)  # pyright: ignore
+        return self.embedding().as_linear(hidden) if head is None else head(hidden)  # pyright: ignore[reportCallIssue,reportUnknownVariableType]
 
     def raw_embed(self, ids: mx.array) -> mx.array:
-        return self.embedding()(ids)  # pyright: ignore
+        return self.embedding()(ids)  # pyright: ignore[reportCallIssue]
 
 
 def adapt(model: nn.Module, spec: TargetSpec) -> MlxTarget:

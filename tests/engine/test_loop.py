@@ -210,7 +210,9 @@ def test_logprobs_come_from_raw_logits_and_do_not_depend_on_the_drafter(target, 
     assert [lp.token for lp in flat] == plain[:16] == [lp.token for lp in other]
     for a, b in zip(flat, other, strict=True):
         assert a.logprob == pytest.approx(b.logprob, abs=1e-4)
-        assert a.logprob <= 0 and len(a.top) == 3 and a.top[0][0] == a.token
+        assert a.logprob <= 0
+        assert len(a.top) == 3
+        assert a.top[0][0] == a.token
         assert [t for t, _ in a.top] == [t for t, _ in b.top]
 
 
