@@ -1,0 +1,324 @@
+"""Conversations as token ids: chat templates made robust, and what the prefix cache and the front ends need to know.
+
+Wraps a transformers tokenizer and its Jinja template. Knows message dictionaries and ids; no model, no screen, no
+dialect.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from engine.errors import UsageError
+from engine.messages import SYSTEM_ROLES, Message, forms
+from engine.prefix.boundary import Probe, common, probe
+from engine.thinking import Segment, Style, ThinkSplitter, closing, opened, style_of
+
+__all__ = ["ChatFormat", "Prompt", "Segment", "ThinkSplitter", "stop_ids"]
+
+TURN_ENDS = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eot|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|tool_response>",
+    "<|endoftext|>",
+    "<eos>",
+)
+"""Tokens with which some family hands over; `<|tool_response>` does after a tool call."""
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""From less to more thinking."""
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+PLAIN = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+"""For checkpoints without a template."""
+_ESCAPE = "\ue0f0"
+"""Private-use mark around what a message says literally although it is spelt like a control token."""
+
+
+def stop_ids(tokenizer: Any, generation: Mapping[str, Any], config: Mapping[str, Any]) -> frozenset[int]:
+    """Every token that ends a turn: those of tokenizer, generation config and config, and the family's own."""
+    found: set[int] = set()
+    text = config.get("text_config")
+    for value in (
+        getattr(tokenizer, "eos_token_id", None),
+        generation.get("eos_token_id"),
+        config.get("eos_token_id"),
+        cast("Mapping[str, Any]", text).get("eos_token_id") if isinstance(text, Mapping) else None,
+    ):
+        if isinstance(value, int):
+            found.add(value)
+        elif isinstance(value, list | tuple):
+            found.update(int(v) for v in cast("list[int]", value))
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    for token in TURN_ENDS:
+        i = tokenizer.convert_tokens_to_ids(token)
+        if isinstance(i, int) and i >= 0 and i != unknown:
+            found.add(i)
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A conversation ready for the engine."""
+
+    ids: list[int]
+    boundaries: tuple[int, ...]
+    """For Request.boundaries: end of the head that other chats share, and the end of what stays when the turn is
+    history."""
+    thinking: bool
+    """The prompt leaves the model inside its reasoning."""
+    keeps_reply: bool
+    """For Request.keeps_reply: as history the template repeats the answer as it was generated."""
+
+
+class ChatFormat:
+    """One tokenizer's way to write conversations."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        template = getattr(tokenizer, "chat_template", None)
+        if isinstance(template, Mapping):
+            named = cast("Mapping[str, str]", template)
+            template = named.get("default") or next(iter(named.values()), None)
+        self._template: str | None = None if template else self._fallback()
+        self.source = str(template or self._template)
+        """The template's text."""
+        self.style: Style = style_of(self.source)
+        self._specials = _special_pattern(tokenizer)
+        self._probes: dict[tuple[bool | None, str | None], Probe] = {}
+        self._heads: dict[str, list[int]] = {}
+
+    def _fallback(self) -> str:
+        i = self._tokenizer.convert_tokens_to_ids("<|im_start|>")
+        return CHATML if isinstance(i, int) and i != self._tokenizer.unk_token_id else PLAIN
+
+    # Rendering -------------------------------------------------------------------------------------------------------
+
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        *,
+        thinking: bool | None = None,
+        effort: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Prompt:
+        """Everything that a request for the next assistant turn needs."""
+        ids = self.render(messages, thinking=thinking, effort=effort, tools=tools, extra=extra)
+        probed = self._probe(thinking, effort)
+        head = self._head(messages, ids, thinking, effort, tools, extra)
+        marks = {n for n in (head, len(ids) - probed.tail(ids)) if 0 < n < len(ids)}
+        return Prompt(ids, tuple(sorted(marks)), self.starts_thinking(ids), probed.keeps_reply)
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        thinking: bool | None = None,
+        effort: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        extra: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Token ids of a conversation.
+
+        thinking: None leaves it to the template; False closes a block that the template opens whatever it is told.
+        effort: the nearest one that the template takes, the lower on a tie. extra: further template variables.
+
+        Raises:
+            UsageError: no messages, or the template refuses them (or the tools) in every form.
+        """
+        options: dict[str, Any] = dict(extra or {})
+        if thinking is None and effort == "none":
+            thinking = False
+        if thinking is not None:
+            # Families differ in the name; a template ignores the one that it does not know.
+            options.setdefault("enable_thinking", thinking)
+            options.setdefault("thinking", thinking)
+        text = self._text(messages, options, effort, tools, add_generation_prompt)
+        if thinking is False and add_generation_prompt and opened(text[-256:], self.style):
+            text = text.rstrip("\n") + closing(self.style)
+        return self._encode(text)
+
+    def boundaries(
+        self,
+        messages: Sequence[Message],
+        *,
+        thinking: bool | None = None,
+        effort: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> tuple[int, ...]:
+        """Prompt lengths worth a checkpoint; see `Prompt.boundaries`. `prompt` gives ids and boundaries at once."""
+        return self.prompt(messages, thinking=thinking, effort=effort, tools=tools, extra=extra).boundaries
+
+    def _text(
+        self,
+        messages: Sequence[Message],
+        options: dict[str, Any],
+        effort: str | None,
+        tools: Sequence[Mapping[str, Any]] | None,
+        generate: bool,
+    ) -> str:
+        """The rendered text. What a template refuses is taken away one by one; tools never."""
+        if not messages:
+            raise UsageError("There is no message to answer.")
+        error: Exception | None = None
+        native = "tool_calls" in self.source or "tools" in self.source
+        for form in forms(messages, native_tools=native, tools=tools):
+            guarded = [self._guard(m) for m in form]
+            for attempt in self._attempts(options, effort):
+                try:
+                    text = self._apply(guarded, attempt, tools if native else None, generate)
+                except Exception as e:  # noqa: BLE001  templates are programs of strangers and may raise anything
+                    error = error or e
+                    continue
+                if _leaves_out(guarded, text):
+                    break
+                return text
+        if error is None:
+            raise UsageError("The model's chat template leaves the system message out in every form.")
+        raise UsageError(f"The model's chat template refuses this conversation: {error}") from error
+
+    def _attempts(self, options: dict[str, Any], effort: str | None) -> list[dict[str, Any]]:
+        """Template variables to try, the wanted ones first."""
+        if effort is not None and "reasoning_effort" in self.source:
+            tries = [{**options, "reasoning_effort": e} for e in nearest_efforts(effort)]
+        else:
+            tries = [options]
+        return [*tries, *({k: v for k, v in options.items() if k != name} for name in options), {}]
+
+    def _apply(self, messages: list[Message], options: dict[str, Any], tools: Any, generate: bool) -> str:
+        return self._tokenizer.apply_chat_template(
+            messages,
+            tools=list(tools) if tools else None,
+            add_generation_prompt=generate,
+            tokenize=False,
+            chat_template=self._template,
+            **options,
+        )
+
+    def _guard(self, message: Message) -> Message:
+        """Mark control tokens that a person merely spelt, so that they stay text."""
+        content = message.get("content")
+        if self._specials is None or not isinstance(content, str):
+            return message
+        content = content.replace(_ESCAPE, "")
+        return {**message, "content": self._specials.sub(lambda m: f"{_ESCAPE}{m[0]}{_ESCAPE}", content)}
+
+    def _encode(self, text: str) -> list[int]:
+        pieces = text.split(_ESCAPE)
+        ids: list[int] = []
+        for i, piece in enumerate(pieces):
+            if i % 2:
+                # Cut in two it is spelt, not meant.
+                ids += self._plain(piece[:1]) + self._plain(piece[1:])
+            elif piece:
+                ids += self._plain(piece)
+        return ids
+
+    def _plain(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    # What the template does ------------------------------------------------------------------------------------------
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the template knows of reasoning at all."""
+        style = self.style
+        return (style.opener or style.message).rstrip("\n") in self.source
+
+    @property
+    def switchable(self) -> bool:
+        """Whether thinking can be asked for and asked not to."""
+        return "enable_thinking" in self.source or re.search(r"\bthinking\b", self.source) is not None
+
+    def starts_thinking(self, ids: Sequence[int]) -> bool:
+        """Whether a prompt leaves the model inside its reasoning (the template wrote the opener)."""
+        return opened(self._decode(ids[-64:]), self.style)
+
+    def splitter(self, ids: Sequence[int]) -> ThinkSplitter:
+        """A splitter for the text that follows this prompt."""
+        tail = self._decode(ids[-64:])
+        header = bool(self.style.message) and self.style.message not in tail[tail.rfind(self.style.ends[0]) :]
+        return ThinkSplitter(self.style, inside=opened(tail, self.style), header=header)
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    def _probe(self, thinking: bool | None, effort: str | None) -> Probe:
+        """How this variant of the template treats the end of a prompt once it is history; probed once."""
+        key = (thinking, effort)
+        if key not in self._probes:
+            self._probes[key] = probe(
+                lambda messages, generate: self.render(
+                    messages, thinking=thinking, effort=effort, add_generation_prompt=generate
+                ),
+                self._decode,
+                self.style,
+            )
+        return self._probes[key]
+
+    def _head(
+        self,
+        messages: Sequence[Message],
+        ids: list[int],
+        thinking: bool | None,
+        effort: str | None,
+        tools: Any,
+        extra: Any,
+    ) -> int:
+        """Length of what another chat with the same system prompt and tools begins with too."""
+        system = [m for m in messages[:2] if m.get("role") in SYSTEM_ROLES]
+        key = json.dumps([system, tools, extra, thinking, effort], sort_keys=True, default=str)
+        if key not in self._heads:
+            try:
+                one, two = (
+                    self.render(
+                        [*system, {"role": "user", "content": c}],
+                        thinking=thinking,
+                        effort=effort,
+                        tools=tools,
+                        extra=extra,
+                    )
+                    for c in ("0", "Z")
+                )
+            except UsageError:
+                return 0
+            if len(self._heads) >= 64:
+                self._heads.clear()
+            self._heads[key] = one[: common(one, two)]
+        return common(ids, self._heads[key])
+
+
+def _special_pattern(tokenizer: Any) -> re.Pattern[str] | None:
+    """Matches every control token of a vocabulary."""
+    added: Mapping[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
+    names = {str(t.content) for t in added.values() if t.special} | set(getattr(tokenizer, "all_special_tokens", []))
+    longest_first = sorted(names - {""}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+
+def _leaves_out(messages: Sequence[Message], text: str) -> bool:
+    """Whether the template silently dropped the system message."""
+    first = messages[0]
+    content = first.get("content")
+    return first["role"] == "system" and isinstance(content, str) and content.strip() not in text
+
+
+def nearest_efforts(effort: str) -> list[str]:
+    """All efforts, nearest first; on a tie the one with less thinking."""
+    if effort not in EFFORTS:
+        return [effort]
+    at = EFFORTS.index(effort)
+    return sorted(EFFORTS, key=lambda e: (abs(EFFORTS.index(e) - at), EFFORTS.index(e)))

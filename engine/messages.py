@@ -1,0 +1,176 @@
+"""Messages in shapes that chat templates can read.
+
+Clients send structured, null and repeated content, late system messages and tools; templates raise, or leave out, what
+they were not written for. `forms` gives the same conversation in ever plainer shapes: text and order are kept. Knows no
+tokenizer and no template.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+Message = Mapping[str, Any]
+JOIN = "\n\n"
+SYSTEM_ROLES = ("system", "developer")
+
+
+def normal(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Plain text content, tool-call arguments as objects, one leading system message, no later one."""
+    return _fold_late([_plain(m) for m in messages])
+
+
+def forms(
+    messages: Sequence[Message], *, native_tools: bool = True, tools: Sequence[Message] | None = None
+) -> Iterator[list[dict[str, Any]]]:
+    """The conversation from its natural shape to the plainest: neighbours of one role joined, then the system message
+    as part of the first user turn. Without `native_tools`, calls and results are written out as text."""
+    base = normal(messages)
+    if not native_tools:
+        base = _written(base, tools)
+    yield base
+    joined = _join_neighbours(base)
+    if joined != base:
+        yield joined
+    if joined and joined[0]["role"] == "system":
+        yield _system_into_user(joined)
+
+
+def text_of(content: Any) -> Any:
+    """Text of structured content; content with anything but text in it stays as it is, for templates that show it."""
+    if content is None:
+        return ""
+    if not isinstance(content, list | tuple):
+        return content
+    parts = cast("list[Any]", content)
+    texts: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        else:
+            return [dict(p) if isinstance(p, Mapping) else {"type": "text", "text": p} for p in parts]
+    return "\n".join(texts)
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    out = dict(message)
+    role = str(out.get("role", "user"))
+    out["role"] = "system" if role in SYSTEM_ROLES else role
+    out["content"] = text_of(out.get("content"))
+    calls = out.get("tool_calls")
+    if calls:
+        out["tool_calls"] = [_call(c) for c in calls]
+    elif "tool_calls" in out:
+        del out["tool_calls"]
+    return out
+
+
+def _call(call: Message) -> dict[str, Any]:
+    """Templates iterate over arguments, clients send them as a JSON string."""
+    out = dict(call)
+    function = dict(out.get("function") or {})
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            read = json.loads(arguments or "{}")
+        except ValueError:
+            read = arguments
+        function["arguments"] = read if isinstance(read, dict) else arguments
+    out["function"] = function
+    return out
+
+
+def _add(text: str, message: dict[str, Any], *, before: bool) -> dict[str, Any]:
+    """The message with more text at one end."""
+    content = message["content"]
+    if isinstance(content, list):
+        part = {"type": "text", "text": text}
+        return {**message, "content": [part, *content] if before else [*content, part]}
+    parts = [p for p in ((text, content) if before else (content, text)) if p]
+    return {**message, "content": JOIN.join(parts)}
+
+
+def _fold_late(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leading system messages become one; a later one joins the user turn beside it."""
+    out: list[dict[str, Any]] = []
+    waiting: list[str] = []
+    for i, message in enumerate(messages):
+        if message["role"] == "system":
+            text = message["content"] if isinstance(message["content"], str) else json.dumps(message["content"])
+            if not out:
+                out.append({**message, "content": text})
+            elif len(out) == 1 and out[0]["role"] == "system":
+                out[0] = _add(text, out[0], before=False)
+            elif out[-1]["role"] == "user" and not waiting:
+                out[-1] = _add(text, out[-1], before=False)
+            elif i + 1 < len(messages) and messages[i + 1]["role"] in ("user", "system"):
+                waiting.append(text)
+            else:
+                out.append({"role": "user", "content": JOIN.join([*waiting, text])})
+                waiting = []
+        elif waiting:
+            out.append(_add(JOIN.join(waiting), message, before=True))
+            waiting = []
+        else:
+            out.append(message)
+    return out
+
+
+def _join_neighbours(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Templates that insist on alternating roles want one message a turn."""
+    out: list[dict[str, Any]] = []
+    for message in messages:
+        last = out[-1] if out else None
+        plain = last is not None and isinstance(last["content"], str) and isinstance(message["content"], str)
+        if last is not None and plain and last["role"] == message["role"] and message["role"] != "tool":
+            merged = {**last, **message, "content": JOIN.join(c for c in (last["content"], message["content"]) if c)}
+            calls = [*last.get("tool_calls", []), *message.get("tool_calls", [])]
+            out[-1] = {**merged, "tool_calls": calls} if calls else merged
+        else:
+            out.append(message)
+    return out
+
+
+def _system_into_user(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    system, rest = messages[0], messages[1:]
+    if rest and rest[0]["role"] == "user":
+        return [_add(system["content"], rest[0], before=True), *rest[1:]]
+    return [{"role": "user", "content": system["content"]}, *rest]
+
+
+def _written(messages: list[dict[str, Any]], tools: Sequence[Message] | None) -> list[dict[str, Any]]:
+    """Tools for a template that has no place for them, in the widely trained JSON-in-tags convention."""
+    out: list[dict[str, Any]] = []
+    for message in messages:
+        if message.get("tool_calls"):
+            lines = [_written_call(c["function"]) for c in message["tool_calls"]]
+            text = "\n".join([*([message["content"]] if message["content"] else []), *lines])
+            out.append({k: v for k, v in message.items() if k != "tool_calls"} | {"content": text})
+        elif message["role"] == "tool":
+            text = f"<tool_response>\n{message['content']}\n</tool_response>"
+            if out and out[-1]["role"] == "user" and str(out[-1]["content"]).endswith("</tool_response>"):
+                out[-1] = {"role": "user", "content": f"{out[-1]['content']}\n{text}"}
+            else:
+                out.append({"role": "user", "content": text})
+        else:
+            out.append(message)
+    if tools:
+        listed = "\n".join(json.dumps(t, ensure_ascii=False) for t in tools)
+        text = (
+            "You can call these functions. To call one, write only\n"
+            '<tool_call>\n{"name": <name>, "arguments": <object>}\n</tool_call>\n'
+            f"<tools>\n{listed}\n</tools>"
+        )
+        if out and out[0]["role"] == "system":
+            out[0] = _add(text, out[0], before=False)
+        else:
+            out.insert(0, {"role": "system", "content": text})
+    return out
+
+
+def _written_call(function: Message) -> str:
+    call = {"name": function.get("name"), "arguments": function.get("arguments")}
+    return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"
