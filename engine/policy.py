@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from engine.calibrate.acceptance import Memory
-from engine.calibrate.controller import Controller
+from engine.calibrate.controller import Controller, CopyController
 from engine.calibrate.cost import Costs, derived_cap
+from engine.calibrate.memory import Memory
 from engine.core import Round, Source
 
 FALLBACK = 2
@@ -55,17 +55,6 @@ class CapPolicy(Protocol):
     def learn(self, view: RowView, round: Round) -> None:
         """What came of it. `view` may be of any part; `round` says who proposed."""
         ...
-
-
-class DrafterFacts(Protocol):
-    """The part of a drafter that decides a fallback."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def source(self) -> Source: ...
-    @property
-    def max_draft(self) -> int: ...
 
 
 class Pinned:
@@ -109,12 +98,12 @@ class Derived:
 
     def __init__(self, costs: Costs, memory: Memory | None = None) -> None:
         self.costs = costs
-        self._chances = memory.prior.chances if memory else None
+        self._prior = memory.prior.chances if memory else None
 
     def limit(self, view: RowView) -> int:
         if view.source is Source.LOOKUP:
             return view.max_draft
-        return derived_cap(self.costs, view.max_draft, view.depth, view.rows, self._chances)
+        return derived_cap(self.costs, view.max_draft, view.depth, view.rows, self._prior)
 
     def learn(self, view: RowView, round: Round) -> None:
         pass
@@ -128,9 +117,7 @@ class Adaptive:
     """
 
     def __init__(self, costs: Costs, memory: Memory | None = None) -> None:
-        memory = memory or Memory()
-        self._learned = Controller(costs, memory.learned, memory.timings)
-        self._lookup = Controller(costs.without_draft(), memory.lookup, memory.lookup_timings)
+        self._learned, self._lookup = (memory or Memory()).controllers(costs)
 
     def limit(self, view: RowView) -> int:
         return self._of(view.source).choose(view.max_draft, view.depth, view.rows)
@@ -144,7 +131,7 @@ class Adaptive:
             self._learned.observe(0, 0, True, round.ms, round.depth, round.rows)
             self._lookup.observe(0, 0, True, round.ms, round.depth, round.rows)
 
-    def _of(self, source: Source) -> Controller:
+    def _of(self, source: Source) -> Controller | CopyController:
         return self._lookup if source is Source.LOOKUP else self._learned
 
 
@@ -152,10 +139,14 @@ def policy_for(
     request_cap: int | None,
     engine_cap: EngineCap,
     costs: Costs | None,
-    drafter: DrafterFacts,
+    drafter: object = None,
     memory: Memory | None = None,
 ) -> CapPolicy:
-    """The policy of one request: its own cap, bounded by the user's pin; the pin; auto; derived; a fallback."""
+    """The policy of one request: its own cap, bounded by the user's pin; the pin; auto; derived; a fallback.
+
+    `drafter` is a drafter or a chain. One that says `full_block` drafts all of its block at one price, so that its
+    fallback is all of it.
+    """
     pin = engine_cap if isinstance(engine_cap, int) else None
     if request_cap is not None:
         return Pinned(request_cap if pin is None else min(request_cap, pin))
@@ -164,6 +155,6 @@ def policy_for(
     if engine_cap == "full":
         return Full()
     if costs is None:
-        whole_block = bool(getattr(drafter, "full_block", False))
+        whole_block = any(getattr(part, "full_block", False) for part in getattr(drafter, "parts", (drafter,)))
         return Full() if whole_block else Fallback(FALLBACK)
     return Derived(costs, memory) if engine_cap == "derived" else Adaptive(costs, memory)

@@ -1,21 +1,27 @@
-"""What is believed about a drafter's acceptance, and where the belief is kept between requests.
+"""What is believed about a drafter's acceptance, and about what its rounds really cost.
 
 Chance of draft i, given that all before it stayed: first * decay**i. Two parameters, fitted to decayed counts by
-position with the pair's prior as pseudo-counts: fewer follow a drafter that weakens along its block badly, more are
-noise. Knows no clock and no file.
+position under the pair's prior: fewer follow a drafter that weakens along its block badly, more are noise. Knows no
+clock and no file.
 """
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.calibrate.cost import TYPICAL
 
 POSITIONS = 32
 _DECAYS = tuple(0.70 + 0.03 * i for i in range(13))
+_SPREAD = 0.08
+"""How far, in log, a conversation's decay lies from its pair's: one that is only drafted one token at a time says
+nothing about later positions, and must not look as if it did."""
 _LOW, _HIGH = 0.004, 0.996
+_STALE = 256
+"""Rounds after which a cap's live times say nothing any more."""
+_CLOSE = 16
+"""Rounds within which a plain and a drafting one are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +50,9 @@ class Acceptance:
         self.rounds = 0
         self._tried = [0.0] * POSITIONS
         self._kept = [0.0] * POSITIONS
-        alive = self.prior.strength
+        self._tried[0] = self.prior.strength
+        self._kept[0] = self.prior.strength * self.prior.first
         self._fade(1.0)
-        for i, chance in enumerate(self.prior.chances(4)):
-            self._tried[i] = alive
-            alive *= chance
-            self._kept[i] = alive
 
     def observe(self, drafted: int, accepted: int, whole: bool = True) -> None:
         """One drafting round. `whole` is False when a stop or the budget cut it: what follows the cut says nothing."""
@@ -97,7 +100,7 @@ class Acceptance:
             self._kept = [x * keep for x in self._kept]
 
     def _likelihood(self, first: float, decay: float) -> float:
-        score = 0.0
+        score = -0.5 * (math.log(decay / self.prior.decay) / _SPREAD) ** 2
         for i, (n, s) in enumerate(zip(self._tried, self._kept, strict=True)):
             if n > 0.01:
                 chance = min(_HIGH, max(_LOW, first * decay**i))
@@ -106,90 +109,57 @@ class Acceptance:
 
 
 class Timings:
-    """Live rounds against the measured curves, by cap: a common drift (load, heat) and what a cap costs beyond it."""
+    """Live rounds against the measured curves.
+
+    Load and heat move all rounds alike and decide nothing, so what is kept are differences between rounds that lie
+    close in time: how much dearer drafting is against plain than the curves say, and how much dearer one cap is than
+    the others.
+    """
 
     def __init__(self) -> None:
-        self.drift = 0.0
         self.seen = 0
-        self._residual: dict[int, tuple[float, int, int]] = {}
+        self.drift = 0.0
+        """Log of live over measured time, of plain rounds or what they would be."""
+        self._recent: dict[bool, tuple[float, int]] = {}
+        """drafting or not -> (log ratio of late, when)."""
+        self._gap, self._gaps = 0.0, 0
+        self._caps: dict[int, tuple[float, int, int]] = {}
 
     def observe(self, cap: int, ms: float, predicted: float) -> None:
         """A round's own time against the model's. One spike moves nothing far."""
-        if ms <= 0 or predicted <= 0:
+        if ms < 1e-6 or predicted < 1e-6:
             return
         self.seen += 1
-        ratio = math.log(ms / predicted)
-        ratio = min(self.drift + 0.5, max(self.drift - 0.5, ratio)) if self.seen > 1 else ratio
-        value, count, _ = self._residual.get(cap, (0.0, 0, 0))
-        weight = max(0.1, 1.0 / (count + 1))
-        self._residual[cap] = (value + weight * (ratio - self.drift - value), count + 1, self.seen)
-        self.drift += max(0.05, 1.0 / self.seen) * (ratio - self.drift)
+        ratio, drafting = math.log(ms / predicted), cap > 0
+        other = self._recent.get(not drafting)
+        if other is not None and self.seen - other[1] <= _CLOSE:
+            gap = (ratio - other[0]) if drafting else (other[0] - ratio)
+            gap = min(self._gap + 1.0, max(self._gap - 1.0, gap)) if self._gaps else gap
+            self._gap += max(0.1, 1.0 / (self._gaps + 1)) * (gap - self._gap)
+            self._gaps += 1
+        late = self._recent.get(drafting)
+        value = ratio if late is None else late[0] + 0.1 * (min(late[0] + 1.0, max(late[0] - 1.0, ratio)) - late[0])
+        self._recent[drafting] = (value, self.seen)
+        if drafting and late is not None:
+            own, count, _ = self._caps.get(cap, (0.0, 0, 0))
+            self._caps[cap] = (own + max(0.1, 1.0 / (count + 1)) * (ratio - late[0] - own), count + 1, self.seen)
+        self.drift += max(0.02, 1.0 / self.seen) * (value - (self._gap if drafting else 0.0) - self.drift)
 
     def correction(self, cap: int) -> float:
-        """Factor on the model's cost of a cap, relative to the common drift; 1 where nothing recent was seen."""
-        value, count, last = self._residual.get(cap, (0.0, 0, 0))
-        if count < 4 or self.seen - last > 256:
-            near = [v for c, (v, n, at) in self._residual.items() if c > 0 and n >= 4 and self.seen - at <= 256]
-            value = sum(near) / len(near) if near and cap > 0 else 0.0
-        return math.exp(value)
+        """Factor on the model's cost of a cap against that of a plain step; 1 where live rounds said nothing yet."""
+        if cap == 0:
+            return 1.0
+        own, count, last = self._caps.get(cap, (0.0, 0, 0))
+        if self.seen - last > _STALE:
+            own, count = 0.0, 0
+        return math.exp(self._gap * self._gaps / (self._gaps + 1) + own * count / (count + 6))
+
+    @property
+    def unsure(self) -> bool:
+        """Whether another plain round beside drafting ones would tell something: few were seen, or they disagree."""
+        return self._gaps < 2 or (self._gaps < 8 and abs(self._gap) > 0.15)
 
     @property
     def disagreement(self) -> float:
-        """Live time over measured time: more than 1.2 or less than 0.8 for long means that the curves are stale."""
+        """Live time over measured time: far from 1 for long means that the curves are stale."""
         return math.exp(self.drift)
-
-
-@dataclass(slots=True)
-class Memory:
-    """All that the policies of one conversation learn about one drafter (a chain's parts together)."""
-
-    prior: Prior = field(default_factory=Prior)
-    learned: Acceptance = field(default_factory=Acceptance)
-    lookup: Acceptance = field(default_factory=lambda: Acceptance(LOOKUP_PRIOR))
-    timings: Timings = field(default_factory=Timings)
-    lookup_timings: Timings = field(default_factory=Timings)
-
-
-LOOKUP_PRIOR = Prior(first=0.9, strength=4.0)
-"""A copy that was found on a long match mostly goes on."""
-
-
-class Book:
-    """Memories by drafter and conversation. A new conversation starts from what the pair did in all others, not
-    from what the last one did. One engine, one book, used on the model thread only."""
-
-    def __init__(self, limit: int = 256) -> None:
-        self._limit = limit
-        self._memories: OrderedDict[tuple[str, str], Memory] = OrderedDict()
-        self._priors: dict[str, Prior] = {}
-        self._timings: dict[str, tuple[Timings, Timings]] = {}
-
-    def set_prior(self, drafter: str, prior: Prior) -> None:
-        """From the model card, or from text measured during calibration."""
-        self._priors[drafter] = prior
-
-    def open(self, drafter: str, conversation: str = "") -> Memory:
-        """The memory to hand to `policy_for`. Without a conversation a request starts from the prior."""
-        key = (drafter, conversation)
-        if conversation and key in self._memories:
-            self._memories.move_to_end(key)
-            return self._memories[key]
-        prior = self._priors.get(drafter, Prior())
-        timings = self._timings.setdefault(drafter, (Timings(), Timings()))
-        memory = Memory(prior, Acceptance(prior), Acceptance(LOOKUP_PRIOR), *timings)
-        if conversation:
-            self._memories[key] = memory
-            while len(self._memories) > self._limit:
-                self._memories.popitem(last=False)
-        return memory
-
-    def close(self, drafter: str, memory: Memory) -> None:
-        """A request ended: let the pair's prior move a little towards it."""
-        rounds = min(memory.learned.rounds, 64)
-        if rounds < 8:
-            return
-        first, decay = memory.learned.fit()
-        old, weight = self._priors.get(drafter, Prior()), rounds / 320
-        self._priors[drafter] = Prior(
-            old.first + weight * (first - old.first), old.decay + weight * (decay - old.decay), old.strength
-        )

@@ -1,9 +1,9 @@
 """The adaptive draft length of one drafter in one conversation: pick, hold, park, ask again.
 
     drafting --every 4 rounds--> pick the best cap by (acceptance, cost); change only for 3 %
-    drafting --even optimistic acceptance does not pay--> parked
-    parked   --a probe round now and then, at most 2 % of the time--> a lucky probe is followed by another
-    parked   --recent probes pay--> drafting, with what was believed before forgotten
+    drafting --no cap is believed to pay--> parked
+    parked   --a probe now and then, whose losses are repaid by plain rounds first--> a lucky one repays itself
+    parked   --all that is believed, or the last probes by themselves, pay--> drafting
 
 Knows no model and no clock: rounds come in, lengths go out.
 """
@@ -13,24 +13,28 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from engine.calibrate.acceptance import Acceptance, Timings
+from engine.calibrate.acceptance import Acceptance, Prior, Timings
 from engine.calibrate.cost import Costs, best_cap, committed, constant
 
 REPICK = 4
 HYSTERESIS = 1.03
-PROBE_BUDGET = 0.02
+PROBE_BUDGET = 0.015
 """Share of plain decoding's time that asking again may cost while parked."""
-PROBE_EVERY = (6, 64)
-"""Fewest and most plain rounds between probes: never so rare that friendly text goes unnoticed."""
-PLAIN_EVERY = 64
-"""While drafting, one plain round in so many keeps the reference honest (and the panel's ratio measured)."""
-MIN_ROUNDS = 8
+PROBE_EVERY = (6, 96)
+"""Fewest plain rounds after an unlucky probe, and most: never so rare that friendly text goes unnoticed for long."""
+PLAIN_EVERY = (12, 64)
+"""While drafting, one plain round in so many keeps the reference honest (and the panel's ratio measured): the first
+number while live times of plain rounds are unknown or disagree with the curves, the second afterwards."""
+MIN_ROUNDS = 6
 """Drafting rounds before the first parking: a few unlucky ones at the start say little."""
-PROBES = 8
+SLACK = 0.5
+"""Debt, in plain steps, up to which a lucky probe is followed by another at once."""
+STREAK = 3
+"""Lucky probes in a row after which only they are believed: perhaps the text has changed its kind."""
 
 
 class Controller:
-    """One drafter's length. `choose` has no side effects; `observe` moves the state."""
+    """A learned drafter's length. `choose` has no side effects; `observe` moves the state."""
 
     def __init__(self, costs: Costs, acceptance: Acceptance, timings: Timings) -> None:
         self.costs = costs
@@ -42,9 +46,13 @@ class Controller:
         self._since_pick = REPICK
         self._since_probe = 0
         self._since_plain = 0
-        self._since_parked = 0
-        self._lucky = False
-        self._probes: deque[tuple[int, int]] = deque(maxlen=PROBES)
+        self._drafting = 0
+        self._debt = 0.0
+        """What probes have lost and plain rounds have not yet repaid, in plain steps."""
+        self._begun = False
+        self._first = True
+        self._streak: list[tuple[int, int]] = []
+        """(drafted, accepted) of the lucky probes since the last unlucky one."""
         self._setting = (0, 0, 1)
 
     # Asked before a round ---------------------------------------------------------------------------------------------
@@ -54,19 +62,21 @@ class Controller:
         self._setting = (longest, depth, rows)
         if longest <= 0:
             return 0
+        if not self._begun:
+            # A pair that is far from paying begins parked, with a probe at once.
+            self._begun, self.parked = True, not self._pays(0.9)
         if self.parked:
-            return self.probe_cap if self._lucky or self._since_probe >= self.interval else 0
-        if self._since_plain >= PLAIN_EVERY:
+            return self.probe_cap if self._due else 0
+        if self._since_plain >= PLAIN_EVERY[0 if self.timings.unsure else 1]:
             return 0
-        if self.cap == 0 or self.cap > longest or self._since_pick >= REPICK:
+        if not 0 < self.cap <= longest or self._since_pick >= REPICK or self._drafting < MIN_ROUNDS:
             self._pick()
         return min(self.cap, longest)
 
-    def rate(self, cap: int, *, optimistic: bool = False) -> float:
+    def rate(self, cap: int) -> float:
         """Believed tokens a millisecond at a cap, up to the common drift."""
         _, depth, rows = self._setting
-        chances = self.acceptance.optimistic(cap) if optimistic else self.acceptance.chances(cap)
-        return committed(chances) / self._price(cap, depth, rows)
+        return committed(self.acceptance.chances(cap)) / self._price(cap, depth, rows)
 
     @property
     def probe_cap(self) -> int:
@@ -77,13 +87,12 @@ class Controller:
         return max([1] + [c for c in range(2, wish + 1) if self._price(c, depth, rows) <= 1.05 * one])
 
     @property
-    def interval(self) -> int:
-        """Plain rounds between probes, so that their expected loss stays in the budget."""
-        _, depth, rows = self._setting
-        cap = self.probe_cap
-        plain = self._price(0, depth, rows)
-        loss = self._price(cap, depth, rows) / plain - committed(self.acceptance.chances(cap))
-        return min(PROBE_EVERY[1], max(PROBE_EVERY[0], math.ceil(loss / PROBE_BUDGET)))
+    def _due(self) -> bool:
+        if self._streak and self._debt < SLACK:
+            return True
+        if self._debt <= 0.0:
+            return self._first or self._since_probe >= PROBE_EVERY[0]
+        return self._since_probe >= PROBE_EVERY[1]
 
     # Told after a round -----------------------------------------------------------------------------------------------
 
@@ -93,17 +102,21 @@ class Controller:
         if drafted == 0:
             self._since_plain = 0
             self._since_probe += 1
+            if self.parked:
+                # Close to paying, a wrong verdict is the likelier error and probes cost less: ask twice as often.
+                self._debt = max(0.0, self._debt - PROBE_BUDGET * (2.0 if self._pays(0.8) else 1.0))
             return
         self._since_plain += 1
         self._since_pick += 1
         self.acceptance.observe(drafted, accepted, whole)
         if self.parked:
             self._probed(drafted, accepted)
-        elif self.acceptance.rounds >= MIN_ROUNDS and self._since_parked >= MIN_ROUNDS and self._hopeless():
-            self.parked, self._lucky, self._since_probe = True, False, 0
-            self._probes.clear()
+        elif self._drafting >= MIN_ROUNDS and not self._pays():
+            self.parked, self._since_probe = True, 0
+            self._debt = max(0.0, self._loss(1, 0))
+            self._first, self._streak = False, []
         else:
-            self._since_parked += 1
+            self._drafting += 1
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -117,23 +130,88 @@ class Controller:
             self.cap = best
         self._since_pick = 0
 
-    def _hopeless(self) -> bool:
+    def _pays(self, margin: float = 1.0) -> bool:
         longest = max(1, self._setting[0])
-        return max(self.rate(cap, optimistic=True) for cap in range(1, longest + 1)) < self.rate(0)
+        return max(self.rate(cap) for cap in range(1, longest + 1)) > margin * self.rate(0)
 
     def _probed(self, drafted: int, accepted: int) -> None:
-        self._since_probe = 0
-        self._lucky = accepted > 0
-        self._probes.append((drafted, accepted))
-        recent = Acceptance(self.acceptance.prior)
-        for n, k in self._probes:
-            recent.observe(n, k)
+        self._since_probe, self._first = 0, False
+        loss = self._loss(drafted, accepted)
+        self._debt = max(0.0, loss if accepted else self._debt + loss)
+        self._streak = [*self._streak, (drafted, accepted)] if accepted else []
+        if accepted and self._pays(HYSTERESIS):
+            self._resume()
+        elif len(self._streak) >= STREAK:
+            believed, self.acceptance = self.acceptance, Acceptance(self.acceptance.prior)
+            for n, kept in self._streak:
+                self.acceptance.observe(n, kept)
+            if self._pays(HYSTERESIS):
+                self._resume()
+            else:
+                self.acceptance = believed
+
+    def _loss(self, drafted: int, accepted: int) -> float:
+        """Plain steps that a round cost beyond those it replaced; negative when it won."""
         _, depth, rows = self._setting
-        lucky = sum(1 for _, k in self._probes if k)
-        longest = max(1, self._setting[0])
-        best = max(committed(recent.chances(cap)) / self._price(cap, depth, rows) for cap in range(1, longest + 1))
-        if lucky >= 3 and self._lucky and best > HYSTERESIS * self.rate(0):
-            self.acceptance.reset()
-            for n, k in self._probes:
-                self.acceptance.observe(n, k)
-            self.parked, self.cap, self._since_parked = False, 0, 0
+        return self._price(drafted, depth, rows) / self._price(0, depth, rows) - (accepted + 1)
+
+    def _resume(self) -> None:
+        self.parked, self.cap, self._drafting = False, 0, 0
+
+
+ORDINARY = 6
+"""Longest copy after an ordinary match; longer ones come from long matches and stand or fall by themselves."""
+COPY = Prior(first=0.9, strength=4.0)
+"""A copy that was found on a long match mostly goes on."""
+
+
+class CopyController:
+    """Lookup's length. It proposes seldom, and chooses its own lengths by how much matched; a proposal costs nothing to
+    make. So ordinary and long copies are judged apart, a width is only paid for when used, and what decides parking is
+    what its rounds have won: tokens beyond the first, minus what the wider verify cost, in plain steps a proposal.
+    """
+
+    def __init__(self, costs: Costs, timings: Timings) -> None:
+        self.costs = costs
+        self.timings = timings
+        self.parked = False
+        self.ordinary = Acceptance(Prior(first=0.6, strength=4.0))
+        self.long = Acceptance(COPY)
+        self._wins: deque[float] = deque(maxlen=16)
+        self._since_probe = 0
+
+    def choose(self, longest: int, depth: int = 0, rows: int = 1) -> int:
+        """Longest copy to allow in the next round."""
+        if longest <= 0:
+            return 0
+        short = min(longest, ORDINARY)
+        if self.parked:
+            return short if self._since_probe >= self.interval else 0
+        if longest > ORDINARY:
+            cap = best_cap(self.costs, self.long.chances, longest, depth, rows, shortest=ORDINARY)
+            if cap > ORDINARY:
+                return cap
+        return best_cap(self.costs, self.ordinary.optimistic, short, depth, rows)
+
+    @property
+    def interval(self) -> int:
+        """Plain rounds between probes."""
+        loss = -sum(self._wins) / max(1, len(self._wins))
+        return min(PROBE_EVERY[1], max(PROBE_EVERY[0], math.ceil(loss / PROBE_BUDGET)))
+
+    def observe(self, drafted: int, accepted: int, whole: bool, ms: float, depth: int = 0, rows: int = 1) -> None:
+        """What a round did; drafted 0 is a round in which nothing was copied."""
+        self.timings.observe(drafted, ms, self.costs.round_ms(drafted, depth, rows))
+        if drafted == 0:
+            self._since_probe += 1
+            return
+        (self.long if drafted > ORDINARY else self.ordinary).observe(drafted, accepted, whole)
+        plain = self.costs.round_ms(0, depth, rows) * self.timings.correction(0)
+        spent = self.costs.round_ms(drafted, depth, rows) * self.timings.correction(drafted)
+        self._wins.append(accepted + 1 - spent / plain)
+        self._since_probe = 0
+        if self.parked:
+            recent = list(self._wins)[-3:]
+            self.parked = not sum(recent) > 0
+        elif len(self._wins) >= MIN_ROUNDS:
+            self.parked = sum(self._wins) < 0

@@ -127,13 +127,17 @@ def best_cap(costs: Costs, chances: Chances, longest: int, depth: int = 0, rows:
 
 
 def derived_cap(costs: Costs, longest: int, depth: int = 0, rows: int = 1, chances: Chances | None = None) -> int:
-    """The cap of a pair from its curves alone: best at typical acceptance, only ever shortened by depth."""
+    """The cap of a pair from its curves: best at typical acceptance, only ever shortened by depth.
+
+    With acceptance known for the pair (`chances`) the answer may be 0: a drafter that does not pay here.
+    """
+    shortest = 0 if chances else 1
     chances = chances or constant(TYPICAL)
-    cap = best_cap(costs, chances, longest, 0, rows)
+    cap = best_cap(costs, chances, longest, 0, rows, shortest=shortest)
     extra = costs.slope(cap + 1) * max(0, depth - costs.base_depth)
     if extra < DEPTH_MATTERS * costs.verify(cap + 1):
         return cap
-    return min(cap, best_cap(costs, chances, longest, depth, rows))
+    return min(cap, best_cap(costs, chances, longest, depth, rows, shortest=shortest))
 
 
 def knee(curve: Curve, longest: int | None = None) -> int | None:
