@@ -118,6 +118,14 @@ def float32_only() -> bool:
     return is_cpu()
 
 
+def release_thread() -> None:
+    """Must be called at the end of every thread that computed: MLX aborts the process at exit otherwise."""
+    module = sys.modules.get("mlx.core")
+    if module is not None:
+        module.synchronize()
+        module.clear_streams()
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """Facts that `doctor` prints."""

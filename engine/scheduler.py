@@ -6,6 +6,7 @@ whatever was asked of it exclusively: loading, calibration, a race. Knows no tem
 
 from __future__ import annotations
 
+import atexit
 import logging
 import queue
 import threading
@@ -17,6 +18,7 @@ from typing import TypeVar
 
 import mlx.core as mx
 
+from engine import backend
 from engine.core import Event, Failed, Tokens
 from engine.errors import EngineClosed
 from engine.loop import Batch, Loop, finished
@@ -55,8 +57,9 @@ class Scheduler:
         self._plan: Plan | None = None
         self._rounds = 0
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="dspark-model", daemon=True)
+        self._thread = threading.Thread(target=self._main, name="dspark-model", daemon=True)
         self._thread.start()
+        atexit.register(self.close)
 
     # From any thread --------------------------------------------------------------------------------------------------
 
@@ -92,6 +95,7 @@ class Scheduler:
         if not self._closed:
             self._closed = True
             self._inbox.put(None)
+            atexit.unregister(self.close)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout)
 
@@ -106,6 +110,13 @@ class Scheduler:
         self._inbox.put(job)
 
     # On the model thread ----------------------------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        try:
+            self._run()
+        finally:
+            self._batch, self._prefill, self._plan = Batch(), None, None
+            backend.release_thread()
 
     def _run(self) -> None:
         while True:
