@@ -3,7 +3,8 @@
     from dspark_chat import Request, Sampling, load
 
 A checkout imports engine, server, tui, themes and cli from the repository root. A wheel carries them inside
-dspark_chat_app/, so that site-packages gains no generic names. Imports nothing heavy: names are resolved when asked for.
+dspark_chat_app/, so that site-packages gains no generic names. Names are resolved when asked for: nothing heavy is
+imported before.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The command line: arguments, one-shot answers and subcommands. Imports a front end or the engine only when it runs."""
+"""The command line: arguments, one-shot answers and subcommands. Imports a front end or the engine when it needs it."""

@@ -1,0 +1,85 @@
+"""From arguments to an exit code: 0 done, 1 failed, 2 used wrongly, 130 interrupted. Errors become one sentence."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from cli.parser import parser, read_settings
+from cli.table import COMMANDS, Command
+from engine.errors import DsparkError, UsageError
+
+ENV_TRACE = "DSPARK_TRACEBACK"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command line; never raises for what a person did or a machine lacks."""
+    try:
+        return _guarded(list(argv))
+    except DsparkError as error:
+        return complain(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader has what it wanted; Python must not complain about it again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # the outermost edge: a person gets a sentence, a developer asks for more
+        if os.environ.get(ENV_TRACE):
+            raise
+        what = " ".join(str(error).split()) or "no further detail"
+        return complain(
+            f"Something unforeseen went wrong ({type(error).__name__}: {what}). {ENV_TRACE}=1 shows where.", 1
+        )
+
+
+def complain(sentence: str, code: int) -> int:
+    from engine.sanitize import clean
+
+    print(f"dspark-chat: {clean(sentence)}", file=sys.stderr)
+    return code
+
+
+def _guarded(argv: list[str]) -> int:
+    command = next((c for c in COMMANDS if argv[:1] == [c.name]), None)
+    try:
+        return _command(command, argv[1:]) if command else _chat(argv)
+    except SystemExit as end:  # argparse ends the process by itself, after printing
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
+
+
+def _command(command: Command, argv: list[str]) -> int:
+    module = import_module(command.module)
+    arguments = argparse.ArgumentParser(
+        prog=f"dspark-chat {command.name}",
+        description=command.help[:1].upper() + command.help[1:] + ".",
+        allow_abbrev=False,
+    )
+    module.add_arguments(arguments)
+    return int(module.run(arguments.parse_args(argv)) or 0)
+
+
+def _chat(argv: list[str]) -> int:
+    args = parser().parse_args(argv)
+    config = read_settings(args)
+    if not args.quiet:
+        for note in config.notes:
+            complain(note, 0)
+    from cli.oneshot import is_one_shot
+
+    if is_one_shot(args):
+        from cli.oneshot import run
+
+        return run(args, config)
+    if not sys.stdout.isatty():
+        raise UsageError("There is no prompt, and standard output is not a terminal to chat in.")
+    from tui.app import run as chat
+    from tui.options import Options
+
+    return chat(
+        Options(config, theme=args.theme, plain=args.plain, resume=args.resume, continue_last=args.continue_last)
+    )

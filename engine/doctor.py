@@ -1,0 +1,175 @@
+"""Facts about this machine and this installation, each with a verdict and, where something is wrong, the way out.
+
+Finds out by doing: it imports what the engine needs and multiplies two matrices. Loads no model and touches no network.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from engine import backend, hub, paths
+from engine.catalog import catalog
+from engine.errors import DsparkError
+
+_NEEDED = (
+    "mlx",
+    "mlx-lm",
+    "transformers",
+    "tokenizers",
+    "huggingface_hub",
+    "numpy",
+    "textual",
+    "starlette",
+    "llguidance",
+)
+_IMPORTED = ("mlx.core", "mlx.nn", "mlx_lm.models.llama", "transformers", "tokenizers")
+_LOW_DISK = 2_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of the report."""
+
+    group: str
+    name: str
+    value: str
+    ok: bool = True
+    advice: str = ""
+    """What to do; empty when all is well."""
+
+
+def examine(folders: Sequence[Path | str] = (), *, models: bool = False) -> list[Fact]:
+    """All facts; a part that cannot be examined becomes a fact that says so, never an exception.
+
+    models: also read the headers of every installed model.
+    """
+    facts: list[Fact] = []
+    parts: list[tuple[str, Callable[[], list[Fact]]]] = [
+        ("system", _system),
+        ("packages", _packages),
+        ("engine", _engine),
+        ("disk", _disk),
+        ("models", lambda: _models(folders, models)),
+        ("terminal", _terminal),
+    ]
+    for group, part in parts:
+        try:
+            facts += part()
+        except Exception as error:  # a broken machine is what this is for  # noqa: BLE001
+            facts.append(Fact(group, "examination", f"{type(error).__name__}: {error}", False, "Report this line."))
+    return facts
+
+
+def as_dicts(facts: Sequence[Fact]) -> list[dict[str, Any]]:
+    return [asdict(fact) for fact in facts]
+
+
+def _system() -> list[Fact]:
+    return [
+        Fact("system", "system", f"{platform.system()} {platform.release()} {platform.machine()}"),
+        Fact("system", "python", f"{platform.python_version()} at {sys.executable}"),
+    ]
+
+
+def _packages() -> list[Fact]:
+    facts: list[Fact] = []
+    for name in _NEEDED:
+        try:
+            facts.append(Fact("packages", name, version(name)))
+        except PackageNotFoundError:
+            facts.append(Fact("packages", name, "missing", False, f"Install it: pip install {name}"))
+    for name in _IMPORTED:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # whatever a half-working package raises  # noqa: BLE001
+            package = name.split(".", 1)[0].replace("_", "-")
+            reason = f"import failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            facts.append(Fact("packages", name, reason, False, f"Reinstall {package}, or try another version of it."))
+    return facts
+
+
+def _engine() -> list[Fact]:
+    report = backend.report()
+    tuned = report.blas in ("openblas", "accelerate") or report.metal
+    facts = [
+        Fact("engine", "device", report.device),
+        Fact("engine", "numbers", report.compute),
+        Fact("engine", "cores", f"{report.cores}, BLAS threads {report.threads}"),
+        Fact("engine", "memory", f"{report.memory_gb:.1f} GB"),
+        Fact("engine", "BLAS", report.blas, tuned, "" if tuned else f"Slow: {report.blas_reason}."),
+        Fact("engine", "matrix product", f"{gflops():.1f} GFLOP/s in float32, 16 rows (measured now)"),
+    ]
+    if sys.platform.startswith("linux") and not report.metal and shutil.which("g++") is None:
+        facts.append(Fact("engine", "g++", "not found: MLX runs without fused kernels, which changes speed, not text"))
+    return facts
+
+
+def gflops(rows: int = 16, inputs: int = 1536, outputs: int = 576) -> float:
+    """Speed of one small float32 product, the shape of a verify: best of a few."""
+    import mlx.core as mx
+
+    left, right = mx.random.normal((rows, inputs)), mx.random.normal((inputs, outputs))
+    mx.eval(left, right)
+    best = float("inf")
+    for _ in range(6):
+        begun = time.perf_counter()
+        mx.eval(left @ right)
+        best = min(best, time.perf_counter() - begun)
+    return 2 * rows * inputs * outputs / best / 1e9
+
+
+def _disk() -> list[Fact]:
+    facts: list[Fact] = []
+    for name, folder in (("model cache", paths.models()), ("hub cache", paths.hub_cache())):
+        there = folder
+        while not there.exists() and there != there.parent:
+            there = there.parent
+        free = shutil.disk_usage(there).free
+        facts.append(Fact("disk", name, str(folder)))
+        if not os.access(there, os.W_OK):
+            facts.append(
+                Fact("disk", f"{name} writable", "no", False, f"Make {there} writable, or set {paths.ENV_HOME}.")
+            )
+        elif free < _LOW_DISK:
+            facts.append(Fact("disk", f"{name} space", f"{free / 1e9:.1f} GB free", False, "Free some space."))
+    return facts
+
+
+def _models(folders: Sequence[Path | str], check: bool) -> list[Fact]:
+    facts: list[Fact] = []
+    for found in hub.installed(folders):
+        value = f"{found.size / 1e9:.2f} GB in {found.place}"
+        error = ""
+        if found.missing:
+            error = f"incomplete: {', '.join(found.missing[:3])} missing"
+        elif check and found.path is not None and found.path.is_dir():
+            try:
+                hub.check_folder(found.path)
+            except DsparkError as reason:
+                error = str(reason)
+        advice = f"dspark-chat models fetch {found.name}" if found.missing and found.repo else ""
+        facts.append(Fact("models", found.name, f"{value}; {error}" if error else value, not error, advice))
+    for file, reason in catalog().broken:
+        facts.append(Fact("models", "card", f"{file}: {reason}", False, "Correct or remove that file."))
+    return facts or [Fact("models", "installed", "none yet; the embedded one is fetched at the first start")]
+
+
+def _terminal() -> list[Fact]:
+    size = shutil.get_terminal_size()
+    values = {name: os.environ.get(name, "") for name in ("TERM", "COLORTERM", "NO_COLOR", "TMUX")}
+    said = " ".join(f"{name}={value}" for name, value in values.items() if value) or "nothing set"
+    return [
+        Fact("terminal", "size", f"{size.columns}×{size.lines}"),
+        Fact("terminal", "says", said),
+        Fact("terminal", "encoding", sys.stdout.encoding or "unknown"),
+    ]
