@@ -92,7 +92,7 @@ def fit(config: DrafterConfig, target: Lender) -> None:
     spec = target.spec
     if config.num_target_layers is not None and config.num_target_layers != spec.num_layers:
         raise DrafterRefused(
-            f"This drafter was made for a target of {config.num_target_layers} layers, the model has {spec.num_layers}; "
+            f"This drafter fits a target of {config.num_target_layers} layers, but the model has {spec.num_layers}; "
             "choose the drafter of this model."
         )
     if config.taps[-1] >= spec.num_layers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +10,12 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from mlx_lm.utils import load_model
 
 from engine.drafters.load import load_drafter
+from engine.targets import adapter
+from engine.targets.base import TargetSpec
+from engine.targets.dense import MlxTarget
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 DRAFTERS = tuple(sorted(p.name for p in (GOLDEN / "drafters").iterdir()))
@@ -59,3 +64,24 @@ class Golden:
 
     def load(self, target: Any = None, **kwargs: Any) -> Any:
         return load_drafter(self.folder, target or TableLender(self.target), bits=0, **kwargs)
+
+
+@functools.cache
+def golden_target(name: str) -> MlxTarget:
+    """A golden target, ready to run; no stop ids."""
+    model, config = load_model(GOLDEN / "targets" / name, lazy=True)
+    spec = TargetSpec(
+        model_type=config["model_type"],
+        name=name,
+        path="",
+        hidden_size=config["hidden_size"],
+        num_layers=config["num_hidden_layers"],
+        vocab_size=config["vocab_size"],
+        stop_ids=frozenset(),
+        context=4096,
+        weight_bytes=0,
+        kv_bytes_per_token=0,
+        fingerprint=name,
+        raw=config,
+    )
+    return adapter(config["model_type"])(model, spec)  # type: ignore[return-value]
