@@ -9,6 +9,9 @@ from themes import SOURCES, SYNTAX, Theme, Themes
 ANSI = "ansi-dark"
 """Used when colour is not wanted: the terminal's own colours, and attributes where sources must differ."""
 
+FAINT = 0.62
+"""How much of the foreground is in labels, borders and figures."""
+
 _ANSI = {
     "source-target": "ansi_default",
     "source-draft": "ansi_bright_cyan",
@@ -29,11 +32,21 @@ _MONO = {
 
 
 def to_textual(theme: Theme) -> TextualTheme:
+    c = theme.colors
     return TextualTheme(
         name=theme.name,
+        primary=c["primary"],
+        secondary=c["secondary"],
+        accent=c["accent"],
+        foreground=c["foreground"],
+        background=c["background"],
+        surface=c["surface"],
+        panel=c["panel"],
+        warning=c["warning"],
+        error=c["error"],
+        success=c["success"],
         dark=theme.dark,
         variables={**variables(theme), **theme.variables},
-        **{key: value for key, value in theme.colors.items()},
     )
 
 
@@ -41,7 +54,16 @@ def variables(theme: Theme) -> dict[str, str]:
     """The variables that our style sheets name."""
     out = {f"source-{name}": theme.source[name] for name in SOURCES}
     out |= {f"source-{name}-style": theme.styles[name] for name in SOURCES}
+    front, back = theme.colors["foreground"], theme.colors["background"]
+    out["faint"] = mix(front, back, FAINT)
+    out["tint-odd"], out["tint-even"] = mix(front, back, 0.18), mix(front, back, 0.07)
     return out | {f"syntax-{name}": theme.syntax[name] for name in SYNTAX}
+
+
+def mix(a: str, b: str, share: float) -> str:
+    """`share` of colour a, the rest of b."""
+    pairs = [(int(a[i : i + 2], 16), int(b[i : i + 2], 16)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(x * share + y * (1 - share)):02x}" for x, y in pairs)
 
 
 def defaults(themes: Themes, *, dark: bool, ansi: bool, no_color: bool) -> dict[str, str]:
@@ -49,5 +71,7 @@ def defaults(themes: Themes, *, dark: bool, ansi: bool, no_color: bool) -> dict[
     base = variables(themes.themes["dspark-dark" if dark else "dspark-light"])
     if not ansi:
         return base
-    plain = {f"syntax-{name}": "ansi_default" for name in SYNTAX}
+    plain = {"faint": "ansi_default", "tint-odd": "ansi_default", "tint-even": "ansi_default"} | {
+        f"syntax-{name}": "ansi_default" for name in SYNTAX
+    }
     return base | plain | (_MONO if no_color else _ANSI)

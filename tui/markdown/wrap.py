@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, split_graphemes
 
-_WIDE = "\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6"
+_WIDE = (
+    "\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf"
+    "\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6"
+)
 _NO_START = "、。，．・：；？！」』）］｝〉》】〕”’…!?,.;:)]}"
 _CHUNK = re.compile(
     rf"[{_WIDE}][{re.escape(_NO_START)}]*[ \t]*"  # an ideograph may break after itself, not before closing marks
@@ -64,7 +67,7 @@ def _wrap_line(line: str, offset: int, width: int, rows: list[Row]) -> None:
             start, used, blank = match.start(), 0, 0
         if cells > width:
             pieces = _pieces(word, width)
-            for a, b in pieces[:-1]:
+            for _, b in pieces[:-1]:
                 rows.append(Row(offset + start, offset + match.start() + b, joint))
                 start, joint = match.start() + b, ""
             used, blank = cell_len(word[pieces[-1][0] :]), 0

@@ -8,7 +8,10 @@ from tui.markdown.align import Aligner
 from tui.markdown.document import Document
 from tui.markdown.lines import Line
 
-WORDS = ["plain", "*emph*", "**strong**", "`code x`", "[label](http://host/path?q=1)", "~~gone~~", "你好世界", "a&amp;b", "\\*", "x_y", "👩‍👩‍👧‍👦", "**a *b* c**", "<http://auto.link>"]  # fmt: skip
+WORDS = [
+    *("plain", "*emph*", "**strong**", "`code x`", "[label](http://host/path?q=1)", "~~gone~~", "你好世界", "a&amp;b"),
+    *("\\*", "x_y", "👩‍👩‍👧‍👦", "**a *b* c**", "<http://auto.link>"),
+]
 DECORATION = set("•▌─│┼▣() ")
 
 

@@ -1,0 +1,192 @@
+"""What the keys do: a mixin of the app, so that the flow of an answer stays readable on its own."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from textual.content import Content
+from textual.widgets import Static
+
+from engine.core import Event
+from engine.sanitize import clean
+from tui.chat import Turn
+from tui.widgets.answer_view import View
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+    from tui.controller import Controller
+    from tui.widgets.composer import Composer
+    from tui.widgets.transcript import Transcript
+
+    Base = App[int]
+else:
+    Base = object
+
+TWICE = 1.5
+"""Seconds in which a second Ctrl+C on nothing quits."""
+VIEWS = (View.SOURCE, View.MARKDOWN, View.TRACE)
+VIEW_NAMES = {
+    View.SOURCE: "colours: source of each token",
+    View.MARKDOWN: "colours: Markdown and syntax",
+    View.TRACE: "raw trace: tokens and rounds",
+}
+PANEL_MODES = ("all", "compact", "off")
+
+
+class Actions(Base):
+    """Needs the attributes below from the app."""
+
+    if TYPE_CHECKING:
+        controller: Controller
+        transcript: Transcript
+        composer: Composer
+        load_error: str
+        known_themes: Any
+
+        def start_loading(self) -> None: ...
+        def show_header(self) -> None: ...
+        def show_figures(self) -> None: ...
+        def show_pill(self) -> None: ...
+        async def begin(self, turn: Turn) -> None: ...
+
+    _quit_at = 0.0
+    _panel_mode = 0
+
+    # Stopping and leaving ---------------------------------------------------------------------------------------------
+
+    def action_stop(self) -> None:
+        """Esc: leave what is open, else stop the answer."""
+        if len(self.screen_stack) > 1:
+            self.screen.dismiss()
+        elif not self.controller.cancel():
+            self.screen.clear_selection()
+            self.composer.focus()
+
+    def action_interrupt(self) -> None:
+        """Ctrl+C: copy, stop, clear, or quit at the second time."""
+        selected = self.screen.get_selected_text() or self.composer.selected_text
+        if selected:
+            self.copy_to_clipboard(selected)
+            self.say("Copied.")
+        elif self.controller.cancel():
+            pass
+        elif self.composer.text:
+            self.composer.clear_sent()
+        elif time.monotonic() - self._quit_at < TWICE:
+            self.exit(0)
+        else:
+            self._quit_at = time.monotonic()
+            self.say("Ctrl+C again quits.")
+
+    # Looking ----------------------------------------------------------------------------------------------------------
+
+    def action_view(self) -> None:
+        view = VIEWS[(VIEWS.index(self.transcript.view) + 1) % len(VIEWS)]
+        self.transcript.show(view)
+        self.say(VIEW_NAMES[view])
+
+    def action_panels(self) -> None:
+        self.set_panels(PANEL_MODES[(self._panel_mode + 1) % len(PANEL_MODES)])
+
+    def set_panels(self, mode: str) -> None:
+        """`all`, `compact` or `off`."""
+        from tui.widgets.side_bar import SideBar
+
+        self._panel_mode = PANEL_MODES.index(mode)
+        side = self.query_one(SideBar)
+        side.set_class(mode == "off", "-off")
+        side.styles.display = "none" if mode == "off" else None  # pyright: ignore[reportAttributeAccessIssue]
+        side.set_compact(mode == "compact")
+        self.call_after_refresh(self.show_figures)
+
+    def action_page(self, direction: int) -> None:
+        if direction < 0:
+            self.transcript.scroll_page_up(animate=False)
+        else:
+            self.transcript.scroll_page_down(animate=False)
+
+    def action_live(self) -> None:
+        self.transcript.anchor()
+        self.call_after_refresh(self.show_pill)
+
+    # Drafters ---------------------------------------------------------------------------------------------------------
+
+    def action_next_drafter(self) -> None:
+        if self.controller.engine is None:
+            self.say("The model is not loaded yet.", "warning")
+            return
+        name = self.controller.next_drafter()
+        if name is None:
+            off = [f"{d.name}: {d.reason}" for d in self.controller.drafters if not d.available and d.reason]
+            self.say("There is no other drafter that can run. " + "; ".join(off), "warning")
+            return
+        when = " from the next round on" if self.controller.busy else ""
+        self.say(f"Drafter {name}{when}.")
+        self.show_header()
+        self.show_figures()
+
+    def drafter_trouble(self) -> str:
+        """Why the current drafter does nothing, when it does nothing."""
+        current = next((d for d in self.controller.drafters if d.name == self.controller.drafter), None)
+        if current is not None and not current.available:
+            return f"off: {current.reason or 'it cannot run'}"
+        return ""
+
+    # Again ------------------------------------------------------------------------------------------------------------
+
+    async def action_retry(self) -> None:
+        """After a failure: load again, or answer again."""
+        if self.load_error:
+            self.start_loading()
+            return
+        failed = self.controller.failed
+        if failed is None or self.controller.busy or self.controller.engine is None:
+            self.say("There is nothing to try again.")
+            return
+        await self.transcript.drop(failed)
+        await self.begin(self.controller.again(failed))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "retry":
+            return bool(self.load_error) or self.controller.failed is not None
+        return True
+
+    # Saying -----------------------------------------------------------------------------------------------------------
+
+    def say(self, text: str, severity: Any = "information") -> None:
+        """A short notice in the corner; foreign text in it stays text."""
+        self.notify(clean(text), severity=severity, timeout=3, markup=False)
+
+    def show_queue(self) -> None:
+        queued = self.controller.queued
+        label = self.query_one("#suggest", Static)
+        label.set_class(queued is not None, "-on")
+        if queued is not None:
+            first = clean(queued).split("\n")[0]
+            label.update(
+                Content.styled(f"queued: {first}", "dim").truncate(max(10, self.size.width - 4), ellipsis=True)
+            )
+
+    def ribbon_note(self) -> str:
+        controller = self.controller
+        if controller.engine is None:
+            return "loading"
+        if controller.busy and controller.turn is not None:
+            return f"answering · {controller.turn.answer.tally.tokens} tok"
+        return ""
+
+    def report_themes(self) -> None:
+        for failure in self.known_themes.failures:
+            self.say(f"The theme {failure.path} was left out: {failure.reason}.", "warning")
+
+    # Hooks of the chat store ------------------------------------------------------------------------------------------
+
+    def turn_began(self, turn: Turn) -> None: ...
+    def turn_progressed(self, turn: Turn, event: Event) -> None: ...
+    def turn_ended(self, turn: Turn) -> None: ...
+
+    async def run_command(self, text: str) -> bool:
+        """Whether `text` was a command."""
+        return False

@@ -1,0 +1,357 @@
+"""The terminal app: layout, loading, and the flow from a message to an answer on the screen.
+
+Nothing here imports MLX: the engine is loaded on a worker thread after the first frame. What the keys do beyond that is
+in `actions`, what the slash commands do in `commands`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Footer, Static
+
+import themes
+from engine import paths
+from engine.core import Event, Failed, Finished, Sampling, Tokens
+from tui.actions import Actions
+from tui.bridge import Bridge
+from tui.chat import Turn
+from tui.controller import Controller, Generation
+from tui.engine_port import EngineLike, Loader, Progress
+from tui.history import History
+from tui.keys import bindings
+from tui.panels import Figures
+from tui.panels.prefix import share
+from tui.theme import ANSI, defaults, to_textual
+from tui.widgets.answer_view import AnswerView
+from tui.widgets.composer import Composer
+from tui.widgets.header import ChatHeader, HeaderState
+from tui.widgets.loading import Notice, failure_text, progress_text, welcome_text
+from tui.widgets.ribbon import Ribbon
+from tui.widgets.side_bar import SideBar
+from tui.widgets.status_row import StatusRow
+from tui.widgets.transcript import Transcript
+
+log = logging.getLogger("dspark.tui")
+
+FRAME = 1 / 30
+"""Shortest time between two drawings of a stream."""
+SLOWEST = 0.5
+SHARE = 5
+"""A drawing that took t is followed by at least SHARE × t without one: the model needs the processor more."""
+PANEL_EVERY = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line decides."""
+
+    loader: Loader
+    model: str = ""
+    """What the user called it; shown while it loads."""
+    system: str = ""
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int = 2048
+    cap: int | None = None
+    stop: tuple[str, ...] = ()
+    theme: str = ""
+    prompt: str = ""
+    """Sent as soon as the model is loaded."""
+
+
+class ChatApp(Actions, App[int]):
+    """The app."""
+
+    CSS_PATH = "app.tcss"
+    TITLE = "dspark-chat"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-wide")]  # noqa: RUF012 (Textual's own way)
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall")]  # noqa: RUF012
+    ENABLE_COMMAND_PALETTE = True
+
+    class EventsWaiting(Message):
+        """The engine has said something; posted from its thread."""
+
+    class Progressed(Message):
+        """Loading went on."""
+
+        def __init__(self, progress: Progress) -> None:
+            super().__init__()
+            self.progress = progress
+
+    class Loaded(Message):
+        def __init__(self, engine: EngineLike) -> None:
+            super().__init__()
+            self.engine = engine
+
+    class LoadFailed(Message):
+        def __init__(self, message: str) -> None:
+            super().__init__()
+            self.text = message
+
+    def __init__(self, options: Options, history: History | None = None) -> None:
+        self.no_color = bool(os.environ.get("NO_COLOR"))
+        self.known_themes = themes.load(paths.config() / "themes")
+        super().__init__(ansi_color=True if self.no_color else None)
+        self.options = options
+        generation = Generation(options.sampling, options.max_tokens, options.cap, options.stop)
+        self.controller = Controller(generation)
+        self.controller.chat.system = options.system
+        self.bridge = Bridge(lambda: self.post_message(self.EventsWaiting()))
+        self.history = history or History()
+        self.load_error = ""
+        self._progress = Progress(options.model or "the default model")
+        self._touched: set[AnswerView] = set()
+        self._panels_at = 0.0
+        self._unseen = 0
+        self._draining = False
+        for theme in self.known_themes.themes.values():
+            self.register_theme(to_textual(theme))
+        wanted = options.theme or themes.DEFAULT
+        self.theme = ANSI if self.no_color else wanted if wanted in self.available_themes else themes.DEFAULT
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        theme = self.current_theme
+        return defaults(self.known_themes, dark=theme.dark, ansi=theme.ansi, no_color=self.no_color)
+
+    def compose(self) -> ComposeResult:
+        yield ChatHeader(id="header")
+        with Horizontal(id="body"):
+            with Vertical(id="main"):
+                yield Transcript(id="transcript")
+                yield Static(id="pill")
+            yield SideBar(id="side")
+        yield StatusRow(id="status")
+        yield Ribbon(id="ribbon")
+        yield Static(id="suggest")
+        yield Composer(self.history, id="composer")
+        yield Footer(show_command_palette=False)
+
+    # Loading ----------------------------------------------------------------------------------------------------------
+
+    async def on_mount(self) -> None:
+        self.transcript = self.query_one(Transcript)
+        self.composer = self.query_one(Composer)
+        self.composer.focus()
+        await self.transcript.notice(Notice(id="notice"))
+        self.report_themes()
+        self.show_header()
+        if self.options.prompt:
+            self.controller.queued = self.options.prompt
+        self.call_after_refresh(self.start_loading)
+
+    def start_loading(self) -> None:
+        self.load_error = ""
+        self._show_notice(progress_text(self._progress, self.size.width))
+        self._load()
+
+    @work(thread=True, group="load", exit_on_error=False)
+    def _load(self) -> None:
+        try:
+            engine = self.options.loader(self._progressed)
+        except Exception as error:  # the edge of loading: the screen says it as a sentence
+            log.warning("loading failed", exc_info=error)
+            self.post_message(self.LoadFailed(str(error) or type(error).__name__))
+        else:
+            self.post_message(self.Loaded(engine))
+
+    def _progressed(self, progress: Progress) -> None:
+        self.post_message(self.Progressed(progress))
+
+    def on_chat_app_progressed(self, event: Progressed) -> None:
+        self._progress = event.progress
+        if self.controller.engine is None and not self.load_error:
+            self._show_notice(progress_text(event.progress, self.size.width))
+
+    def on_chat_app_load_failed(self, event: LoadFailed) -> None:
+        self.load_error = event.text
+        self._show_notice(failure_text(event.text))
+        self.refresh_bindings()
+
+    async def on_chat_app_loaded(self, event: Loaded) -> None:
+        self.controller.engine = event.engine
+        self.transcript.decode = getattr(event.engine.tokenizer, "decode", None)
+        if self.controller.chat.turns:
+            await self.query("#notice").remove()
+        else:
+            self._show_notice(welcome_text(event.engine.spec.name, event.engine.drafter))
+        self.show_header()
+        self.show_figures()
+        self.refresh_bindings()
+        await self.send_queued()
+
+    def _show_notice(self, content: Content) -> None:
+        for notice in self.query("#notice").results(Notice):
+            notice.update(content)
+
+    # Sending ----------------------------------------------------------------------------------------------------------
+
+    async def on_composer_submitted(self, event: Composer.Submitted) -> None:
+        self.composer.clear_sent()
+        if await self.run_command(event.text):
+            return
+        await self.send(event.text.removeprefix("/") if event.text.startswith("//") else event.text)
+
+    async def send(self, text: str) -> None:
+        """Send, or queue while something else is under way."""
+        controller = self.controller
+        if controller.engine is None or controller.busy:
+            controller.queued = f"{controller.queued}\n\n{text}" if controller.queued else text
+            self.show_queue()
+            if self.load_error:
+                self.start_loading()
+            return
+        await self.query("#notice").remove()
+        await self.begin(controller.begin(text))
+
+    async def begin(self, turn: Turn) -> None:
+        """Put a turn on the screen and have it answered."""
+        await self.transcript.add(turn)
+        self.turn_began(turn)
+        self.show_header()
+        self._submit(turn)
+
+    @work(thread=True, group="submit", exit_on_error=False)
+    def _submit(self, turn: Turn) -> None:
+        self.controller.submit(turn, self.bridge.put)
+
+    async def send_queued(self) -> None:
+        text, self.controller.queued = self.controller.queued, None
+        self.show_queue()
+        if text:
+            await self.send(text)
+
+    # Receiving --------------------------------------------------------------------------------------------------------
+
+    def on_chat_app_events_waiting(self) -> None:
+        if not self._draining:
+            self._draining = True
+            self._drain()
+
+    def _drain(self) -> None:
+        """Take all that has come, draw once, and come back after a pause; stop when nothing came."""
+        begun = time.thread_time()
+        taken = 0
+        for event in self.bridge.drain():
+            self._take(event)
+            taken += 1
+        if taken:
+            self.flush()
+            self.call_after_refresh(self._pause, begun)
+        else:
+            self._draining = not self.bridge.sleep()
+            if self._draining:
+                self.call_later(self._drain)
+
+    def _pause(self, begun: float) -> None:
+        cost = time.thread_time() - begun
+        self.set_timer(min(max(SHARE * cost, FRAME), SLOWEST), self._drain)
+
+    def _take(self, event: Event) -> None:
+        turn = self.controller.turn
+        view = self.transcript.answer(turn) if turn is not None else None
+        owner = self.controller.apply(event, view.feed if view is not None else None)
+        if owner is None:
+            return
+        if view is not None:
+            self._touched.add(view)
+        if isinstance(event, Tokens) and not self.transcript.following:
+            self._unseen += len(event.pieces)
+        self.turn_progressed(owner, event)
+        if isinstance(event, Finished | Failed):
+            self._panels_at = 0.0
+            self.call_later(self._turn_ended, owner)
+
+    def flush(self) -> None:
+        """Draw what changed."""
+        for view in self._touched:
+            view.flush()
+        self._touched.clear()
+        self.show_pill()
+        now = time.monotonic()
+        if now - self._panels_at >= PANEL_EVERY:
+            self._panels_at = now
+            self.show_figures()
+
+    async def _turn_ended(self, turn: Turn) -> None:
+        self.turn_ended(turn)
+        self.show_header()
+        self.show_figures()
+        self.refresh_bindings()
+        if self.controller.queued and not turn.answer.error:
+            await self.send_queued()
+
+    # Showing ----------------------------------------------------------------------------------------------------------
+
+    def show_header(self) -> None:
+        controller = self.controller
+        engine = controller.engine
+        self.query_one(ChatHeader).show(
+            HeaderState(
+                model=engine.spec.name if engine else self.options.model or "loading…",
+                drafter=controller.drafter if engine else "…",
+                cap=f"k={controller.last.cap}" if controller.last.drafting else "",
+                trouble=self.drafter_trouble(),
+                title=controller.chat.name if controller.chat.turns else "",
+                used=controller.used,
+                context=engine.spec.context if engine else 0,
+            )
+        )
+
+    def figures(self) -> Figures:
+        controller = self.controller
+        engine: Any = controller.engine
+        return Figures(
+            turn=controller.last,
+            session=controller.session,
+            prefilled=controller.prefilled,
+            drafters=tuple(controller.drafters),
+            drafter=controller.drafter or "none",
+            cache=getattr(engine, "cache_stats", None),
+            calibration=getattr(engine, "calibration", None),
+        )
+
+    def show_figures(self) -> None:
+        figures = self.figures()
+        self.query_one(SideBar).show(figures)
+        self.query_one(StatusRow).show(figures.turn, figures.session, share(figures))
+        self.query_one(Ribbon).show(list(figures.turn.ticks), self.ribbon_note())
+        self.show_header()
+
+    def show_pill(self) -> None:
+        pill = self.query_one("#pill", Static)
+        if self.transcript.following:
+            self._unseen = 0
+        pill.set_class(self._unseen > 0, "-on")
+        if self._unseen:
+            pill.update(Content(f"↓ {self._unseen} new tokens · Ctrl+End"))
+
+    def on_transcript_scrolled(self) -> None:
+        if self._unseen and self.transcript.following:
+            self.show_pill()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.show_figures)
+
+
+def run(options: Options) -> int:
+    """Run the app until the user leaves; the exit code."""
+    from tui.stderr_guard import stderr_to
+
+    app = ChatApp(options, History(paths.state() / "history.jsonl"))
+    with stderr_to(paths.state() / "stderr.log"):
+        code = app.run()
+    engine = app.controller.engine
+    if engine is not None:
+        engine.close()
+    return app.return_code or code or 0

@@ -1,0 +1,180 @@
+"""The conversation under way: what is sent, what comes back, which drafter works. No widgets.
+
+Runs on the screen's thread except for `submit`, which a worker thread calls since templates and tokenising take time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.core import Event, Failed, Finished, Prefilled, Request, Round, Sampling
+from tui.chat import Chat, Status, Turn
+from tui.engine_port import DrafterLike, EngineLike, Listener, TicketLike
+from tui.stats import Tally
+
+log = logging.getLogger("dspark.tui")
+
+
+@dataclass(slots=True)
+class Generation:
+    """How answers are made; the user's choices."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int = 2048
+    cap: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+class Controller:
+    """Owns the chat and the request under way."""
+
+    def __init__(self, generation: Generation | None = None) -> None:
+        self.generation = generation or Generation()
+        self.chat = Chat()
+        self.engine: EngineLike | None = None
+        self.turn: Turn | None = None
+        """The one being answered."""
+        self.queued: str | None = None
+        """Sent while another was being answered, or before the model was loaded."""
+        self.session = Tally()
+        self.last = Tally()
+        self.prefilled: Prefilled | None = None
+        self._ticket: TicketLike | None = None
+        self._cancelled = False
+
+    @property
+    def busy(self) -> bool:
+        return self.turn is not None
+
+    # Sending ----------------------------------------------------------------------------------------------------------
+
+    def begin(self, text: str) -> Turn:
+        """Append a turn; the caller then runs `submit` on a worker thread."""
+        turn = Turn(text)
+        turn.answer.seed = self.generation.sampling.seed
+        turn.answer.model = self.engine.spec.name if self.engine is not None else ""
+        self.chat.turns.append(turn)
+        self._start(turn)
+        return turn
+
+    def again(self, turn: Turn) -> Turn:
+        """Answer the user's part of `turn`, the last one, anew."""
+        self.chat.turns.remove(turn)
+        return self.begin(turn.user)
+
+    def _start(self, turn: Turn) -> None:
+        self.turn, self._ticket, self._cancelled = turn, None, False
+        self.last = turn.answer.tally
+
+    def submit(self, turn: Turn, listener: Listener) -> None:
+        """From messages to a request. Whatever goes wrong arrives at `listener` as Failed."""
+        engine = self.engine
+        assert engine is not None
+        try:
+            prompt = engine.tokenizer.chat(self.chat.messages())
+            generation = self.generation
+            request = Request(
+                prompt=prompt,
+                max_tokens=generation.max_tokens,
+                sampling=generation.sampling,
+                stop=generation.stop,
+                cap=generation.cap,
+                id=turn.id,
+            )
+            self._ticket = engine.submit(request, listener)
+        except Exception as error:  # the edge of a request: the screen says it as a sentence
+            log.exception("a request could not be made")
+            listener(Failed(turn.id, error))
+            return
+        if self._cancelled:
+            self._ticket.cancel()
+
+    def cancel(self) -> bool:
+        """Stop at the next round; whether there was something to stop."""
+        if self.turn is None:
+            return False
+        self._cancelled = True
+        if self._ticket is not None:
+            self._ticket.cancel()
+        return True
+
+    # Receiving --------------------------------------------------------------------------------------------------------
+
+    def apply(self, event: Event, show: Callable[[str, int], None] | None = None) -> Turn | None:
+        """Take one event; returns the turn that it belongs to."""
+        turn = self.turn
+        if turn is None or event.request != turn.id:
+            return None
+        for text, code in turn.answer.take(event):
+            if show is not None:
+                show(text, code)
+        match event:
+            case Round():
+                self.session.add(event)
+            case Prefilled():
+                self.prefilled = event
+            case Finished() | Failed():
+                self.turn = self._ticket = None
+            case _:
+                pass
+        return turn
+
+    def abandon(self, message: str) -> Turn | None:
+        """The engine is gone: what is under way failed."""
+        turn = self.turn
+        if turn is not None:
+            self.apply(Failed(turn.id, RuntimeError(message)))
+        return turn
+
+    # Drafters ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def drafters(self) -> list[DrafterLike]:
+        return list(self.engine.drafters) if self.engine is not None else []
+
+    @property
+    def drafter(self) -> str:
+        return self.engine.drafter if self.engine is not None else ""
+
+    def use(self, name: str) -> str:
+        """Draft with `name` from the next round on. Returns why not, or an empty string."""
+        engine = self.engine
+        if engine is None:
+            return "The model is not loaded yet."
+        found = next((d for d in engine.drafters if d.name == name), None)
+        if found is None:
+            known = ", ".join(d.name for d in engine.drafters)
+            return f"There is no drafter {name}; this model has {known}."
+        if not found.available:
+            return f"The drafter {name} cannot run: {found.reason or 'no reason given'}."
+        engine.drafter = name
+        if self._ticket is not None:
+            self._ticket.use(drafter=name)
+        return ""
+
+    def next_drafter(self) -> str | None:
+        """Step to the next one that can run; its name, or None when there is no other."""
+        able = [d.name for d in self.drafters if d.available]
+        if len(able) < 2:
+            return None
+        at = able.index(self.drafter) if self.drafter in able else -1
+        name = able[(at + 1) % len(able)]
+        return None if self.use(name) else name
+
+    # Figures ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def used(self) -> int:
+        """Tokens of the context in use after the last turn."""
+        answer = next((t.answer for t in reversed(self.chat.turns) if t.answer.prefilled is not None), None)
+        if answer is None or answer.prefilled is None:
+            return 0
+        return answer.prefilled.tokens + answer.tally.tokens
+
+    @property
+    def failed(self) -> Turn | None:
+        """The last turn, when it failed."""
+        turns = self.chat.turns
+        return turns[-1] if turns and turns[-1].answer.status is Status.FAILED else None

@@ -1,0 +1,87 @@
+"""Every key of the app, once: the bindings, the help screen and docs/keys.md are made from this table.
+
+Ids are what a key map in the settings names. Ctrl+B, Ctrl+O, Ctrl+L and Ctrl+Z are left to tmux and the shell, and no
+function key is the only way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One entry. `keys` in Textual's notation, separated by commas; empty for those that the composer handles."""
+
+    id: str
+    keys: str
+    action: str
+    label: str
+    """In the footer."""
+    help: str
+    also: str = ""
+    shown: bool = False
+    priority: bool = False
+
+
+KEYS: tuple[Key, ...] = (
+    Key("send", "", "", "Send", "send the message; while an answer streams, queue it", "Enter"),
+    Key("newline", "", "", "Newline", "new line in the message", "Ctrl+J, Shift+Enter, Alt+Enter, \\ then Enter"),
+    Key("stop", "escape", "stop", "Stop", "stop the answer and keep what is there", "Ctrl+C", shown=True,
+        priority=True),
+    Key("interrupt", "ctrl+c", "interrupt", "Stop", "copy what is selected, or stop, or clear; twice quits",
+        priority=True),
+    Key("next-drafter", "shift+tab", "next_drafter", "Drafter", "next drafter, from the next round on, also in mid-answer",
+        "/drafter", shown=True, priority=True),
+    Key("drafters", "f3", "drafters", "Drafters", "list of drafters, with the reason when one cannot run", "/drafters"),
+    Key("view", "f4", "view", "Colours", "source colours, plain Markdown, raw trace", "/view", shown=True),
+    Key("panels", "f6", "panels", "Panels", "all panels, compact, none", "/panels", shown=True,
+        priority=True),
+    Key("sessions", "ctrl+s", "sessions", "Chats", "find, open, rename, delete chats", "/sessions", shown=True,
+        priority=True),
+    Key("new", "ctrl+n", "new_chat", "New", "new chat", "/new", priority=True),
+    Key("search", "ctrl+r", "search_history", "History", "search what was sent before"),
+    Key("history", "", "", "History", "earlier and later messages, from the first and last line", "↑ ↓"),
+    Key("editor", "ctrl+g", "editor", "Editor", "write the message in $EDITOR"),
+    Key("copy", "alt+y", "copy_answer", "Copy", "copy the last answer as Markdown", "/copy"),
+    Key("cursor", "alt+up,alt+down", "cursor", "Inspect", "inspect tokens and copy blocks of an answer", "/inspect"),
+    Key("page-up", "pageup", "page(-1)", "Up", "scroll up; new text no longer moves the view", priority=True),
+    Key("page-down", "pagedown", "page(1)", "Down", "scroll down", priority=True),
+    Key("live", "ctrl+end", "live", "Live", "back to the end of the conversation", priority=True),
+    Key("retry", "f5", "retry", "Retry", "try again after a failure", "/retry", shown=True),
+    Key("help", "f1", "help", "Help", "this list", "/help, ? on an empty message", shown=True),
+    Key("settings", "f8", "settings", "Settings", "settings", "/settings"),
+    Key("palette", "ctrl+p", "command_palette", "Commands", "all commands", "/", shown=True, priority=True),
+    Key("quit", "ctrl+q", "quit", "Quit", "quit; the chat is saved", "/quit", shown=True, priority=True),
+)  # fmt: skip
+
+_NAMES = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "up": "↑", "down": "↓", "end": "End", "enter": "Enter"}
+
+
+def bindings() -> list[Binding]:
+    """For the app."""
+    return [
+        Binding(key.keys, key.action, key.label, show=key.shown, priority=key.priority, id=key.id, tooltip=key.help)
+        for key in KEYS
+        if key.keys
+    ]
+
+
+def pretty(keys: str) -> str:
+    """`shift+tab` → `Shift+Tab`."""
+    return ", ".join("+".join(_NAMES.get(p, p.upper() if p[0] == "f" and p[1:].isdigit() else p.capitalize())
+                              for p in key.split("+")) for key in keys.split(",") if key)  # fmt: skip
+
+
+def table() -> str:
+    """docs/keys.md."""
+    rows = ["# Keys", "", "Made from `tui/keys.py`. The id is what `[keys]` in the settings names.", ""]
+    rows += ["| key | does | also | id |", "|---|---|---|---|"]
+    for key in KEYS:
+        name, also = pretty(key.keys), key.also
+        if not name:
+            name, also = also, ""
+        rows.append(f"| {name} | {key.help} | {also} | `{key.id}` |".replace("\\", "\\\\"))
+    return "\n".join(rows) + "\n"

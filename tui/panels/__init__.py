@@ -1,0 +1,55 @@
+"""The side panels as data: a title and a function from figures to text. One file a panel; all pure but the widget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from textual.content import Content
+
+from engine.core import Prefilled
+from tui.engine_port import DrafterLike
+from tui.stats import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All that panels draw from."""
+
+    turn: Tally = field(default_factory=Tally)
+    """The answer under way, or the last one."""
+    session: Tally = field(default_factory=Tally)
+    """All answers since the model was loaded."""
+    prefilled: Prefilled | None = None
+    drafters: Sequence[DrafterLike] = ()
+    drafter: str = "none"
+    cache: Any = None
+    """The prefix cache's statistics, when the engine gives them."""
+    calibration: Any = None
+    """The calibration's view, when there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel. `draw(figures, width)` never fails on missing figures: it says that they are missing."""
+
+    id: str
+    title: str
+    draw: Callable[[Figures, int], Content]
+    hint: str = ""
+    """Beside the title."""
+
+
+def lines(*parts: Content | str) -> Content:
+    """Rows under each other."""
+    return Content("\n").join(part if isinstance(part, Content) else Content(part) for part in parts)
+
+
+def dim(text: str) -> Content:
+    return Content.styled(text, "$faint")
+
+
+def row(label: str, value: str, style: str = "bold") -> Content:
+    """`label   value`, the value emphasised."""
+    return Content.assemble(f"{label:<12}", (value, style))

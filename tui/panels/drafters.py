@@ -1,0 +1,27 @@
+"""All drafters of this model: the current one marked, those that cannot run with the reason."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from engine.sanitize import one_line
+from tui.panels import Figures, Panel, dim, lines
+
+
+def draw(figures: Figures, width: int) -> Content:
+    if not figures.drafters:
+        return dim("no model is loaded")
+    rows = []
+    for number, drafter in enumerate(figures.drafters, 1):
+        current = drafter.name == figures.drafter
+        mark = "›" if current else " "
+        name = one_line(drafter.name)
+        if drafter.available:
+            rows.append(Content.assemble(f"{mark} {number} ", (name, "bold" if current else "")))
+        else:
+            text = f"{mark} {number} {name}: {one_line(drafter.reason) or 'not available'}"
+            rows.append(Content.styled(text, "$faint").truncate(width, ellipsis=True))
+    return lines(*rows)
+
+
+PANEL = Panel("drafters", "Drafters", draw, "Shift+Tab")

@@ -1,0 +1,72 @@
+"""The rows under an answer: legend, figures, and what went wrong. Pure."""
+
+from __future__ import annotations
+
+from engine.core import Source
+from tui.chat import Answer, Status
+from tui.markdown.lines import BLANK, Flow, Line
+from tui.provenance import CODES
+from tui.stats import human
+
+GLYPHS = {Source.DRAFT: "■", Source.LOOKUP: "▤", Source.TARGET: "□"}
+"""A shape a source, for those who see no colour."""
+_ENDS = {
+    Status.STOPPED: "stopped",
+    Status.LENGTH: "cut at the length limit",
+    Status.LOST: "the program ended before this answer did",
+}
+
+
+def footer_lines(answer: Answer, width: int) -> list[Line]:
+    """Nothing while the answer streams."""
+    if not answer.status.over:
+        return []
+    lines: list[Line] = []
+    if answer.error:
+        lines += _wrapped(f"⚠ {answer.error}", "fault", width)
+    if answer.tally.tokens:
+        lines += legend(answer).wrapped(width)
+        lines += _wrapped(" · ".join(figures(answer)), "meta", width)
+    elif answer.status is Status.STOPPED:
+        lines += _wrapped("stopped before the first word", "meta", width)
+    elif not answer.error:
+        lines += _wrapped("the model ended its turn without a word", "meta", width)
+    return [BLANK, *lines] if lines and answer.text else lines
+
+
+def legend(answer: Answer) -> Flow:
+    """Percentages that sum to 100, each in its source's colour."""
+    flow = Flow()
+    for source, percent in answer.tally.legend.items():
+        text = f"{GLYPHS[source]} {source} {percent}%"
+        flow.add(text, "meta", bytes((CODES[source],)) * len(text))
+        flow.add("  ", "meta")
+    per_round = answer.tally.per_round
+    if per_round is not None:
+        flow.add(f"{per_round:.1f} tok/round", "meta")
+    return flow
+
+
+def figures(answer: Answer) -> list[str]:
+    """The turn in numbers."""
+    tally, out = answer.tally, []
+    if answer.status in _ENDS:
+        out.append(_ENDS[answer.status])
+    if tally.rate is not None:
+        out.append(f"{tally.rate:.1f} tok/s")
+    if answer.first_ms is not None:
+        out.append(f"first {answer.first_ms / 1000:.2f} s")
+    out.append(f"{tally.tokens} tok")
+    if answer.prefilled is not None:
+        out.append(f"cache {human(answer.prefilled.cached)}/{human(answer.prefilled.tokens)}")
+    if answer.drafter:
+        out.append(f"drafter {answer.drafter}")
+    if answer.seed is not None:
+        out.append(f"seed {answer.seed}")
+    return out
+
+
+def _wrapped(text: str, style: str, width: int) -> list[Line]:
+    flow = Flow()
+    flow.add(text, style)
+    return flow.wrapped(width)

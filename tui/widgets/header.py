@@ -1,0 +1,79 @@
+"""The top row: model, drafter (with the reason when it is off), title, and how full the context is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.content import Content
+from textual.widgets import Static
+
+from engine.sanitize import one_line
+from tui.stats import human
+
+METER = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderState:
+    """What the header shows."""
+
+    model: str = ""
+    drafter: str = ""
+    cap: str = ""
+    trouble: str = ""
+    """Why the drafter that was asked for is off."""
+    title: str = ""
+    used: int = 0
+    context: int = 0
+
+
+def header(state: HeaderState, width: int) -> Content:
+    """Left part cut, right part kept."""
+    right = meter(state.used, state.context, width >= 60)
+    room = max(0, width - right.cell_length - 2)
+    drafter = state.drafter or "none"
+    parts: list[tuple[str, str] | str] = [(one_line(state.model) or "no model", "bold")]
+    parts.append(("  ·  drafter ", "") if width >= 60 else (" · ", ""))
+    parts.append((one_line(drafter), "$source-draft" if drafter != "none" else ""))
+    if state.cap:
+        parts.append(f" {state.cap}")
+    if state.trouble:
+        parts.append((f" ({one_line(state.trouble)})", "$warning"))
+    elif state.title and width >= 80:
+        parts.append(f"  ·  “{one_line(state.title)}”")
+    left = Content.assemble(*parts).truncate(room, ellipsis=True)
+    return Content.assemble(left, " " * max(1, width - left.cell_length - right.cell_length), right)
+
+
+def meter(used: int, context: int, bar: bool) -> Content:
+    """`ctx ▓▓░░░░░░ 1.8k/32k 6%`, amber from 75 %, red from 90 %."""
+    if context <= 0:
+        return Content("")
+    share = min(used / context, 1.0)
+    style = "$error" if share >= 0.9 else "$warning" if share >= 0.75 else ""
+    full = round(share * METER) if share < 0.01 else max(1, round(share * METER))
+    blocks = ("▓" * full + "░" * (METER - full) + " ") if bar else ""
+    return Content.assemble("ctx ", (f"{blocks}{human(used)}/{human(context)} {share:.0%}", style))
+
+
+class ChatHeader(Static):
+    """Draws `HeaderState` again when it or the width changes."""
+
+    DEFAULT_CSS = """
+    ChatHeader { height: 1; padding: 0 1; background: $panel; color: $foreground; }
+    """
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._state = HeaderState()
+
+    def show(self, state: HeaderState) -> None:
+        if state != self._state:
+            self._state = state
+            self._draw()
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        self.update(header(self._state, max(0, self.size.width)))

@@ -1,0 +1,80 @@
+"""The column of panels. Redrawn at most four times a second, and only where the text changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from tui.panels import Figures, Panel, acceptance, calibration, drafters, positions, prefix, rate
+
+PANELS: tuple[Panel, ...] = (
+    acceptance.PANEL,
+    rate.PANEL,
+    positions.PANEL,
+    drafters.PANEL,
+    prefix.PANEL,
+    calibration.PANEL,
+)
+COMPACT = frozenset({"acceptance", "rate", "drafters"})
+"""Panels that stay in compact mode."""
+
+
+class PanelView(Static, can_focus=False):
+    """One panel with its title."""
+
+    DEFAULT_CSS = """
+    PanelView { height: auto; padding: 0 1; margin-bottom: 1; }
+    """
+
+    def __init__(self, panel: Panel) -> None:
+        super().__init__(id=f"panel-{panel.id}")
+        self.panel = panel
+        self._shown = ""
+
+    def show(self, figures: Figures) -> None:
+        width = self.size.width
+        if width <= 0:
+            return
+        body = self.panel.draw(figures, width)
+        text = Content.assemble(
+            (self.panel.title.upper(), "bold $secondary"), (f"  {self.panel.hint}", "$faint"), "\n", body
+        )
+        if text.markup != self._shown:
+            self._shown = text.markup
+            self.update(text)
+
+
+class SideBar(VerticalScroll, can_focus=False):
+    """All panels, or the compact ones."""
+
+    DEFAULT_CSS = """
+    SideBar {
+        width: 40;
+        border-left: vkey $foreground 20%;
+        padding-top: 1;
+        scrollbar-size-vertical: 0;
+        &:ansi { border-left: vkey ansi_default; }
+    }
+    """
+
+    def __init__(self, panels: Sequence[Panel] = PANELS, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._panels = panels
+
+    def compose(self) -> ComposeResult:
+        for panel in self._panels:
+            yield PanelView(panel)
+
+    def show(self, figures: Figures) -> None:
+        if self.display:
+            for view in self.query(PanelView):
+                if view.display:
+                    view.show(figures)
+
+    def set_compact(self, compact: bool) -> None:
+        for view in self.query(PanelView):
+            view.display = not compact or view.panel.id in COMPACT

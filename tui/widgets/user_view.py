@@ -1,0 +1,27 @@
+"""What the user said."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from engine.sanitize import clean
+
+
+class UserView(Static):
+    """The user's message, literally."""
+
+    DEFAULT_CSS = """
+    UserView {
+        height: auto;
+        padding: 0 1;
+        margin-bottom: 1;
+        color: $foreground;
+    }
+    """
+
+    def __init__(self, text: str, images: tuple[str, ...] = ()) -> None:
+        parts: list[tuple[str, str] | str] = [("You › ", "bold $primary"), clean(text)]
+        for name in images:
+            parts.append((f"\n  └ image: {clean(name)}", "$faint"))
+        super().__init__(Content.assemble(*parts))
