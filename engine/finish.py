@@ -108,6 +108,10 @@ class Finish:
                     tail = n
                     break
         safe = len(self._held)
+        if self._stream.incomplete:
+            # Tokens of a half character wait for the one that completes it, or for the end.
+            while safe and not self._held[safe - 1].text:
+                safe -= 1
         while safe and tail > 0:
             tail -= len(self._held[safe - 1].text)
             safe -= 1

@@ -80,7 +80,7 @@ class Sequence:
             UnknownDrafter: no chain of that name is loaded.
         """
         if drafter is not None and drafter not in self.chains:
-            raise UnknownDrafter(f"No drafter '{drafter}' is loaded; there are: {', '.join(sorted(self.chains))}.")
+            raise UnknownDrafter(f"No drafter '{drafter}' is loaded; there are: {', '.join(self.chains)}.")
         self._wish = Switch(drafter, cap)
 
     # On the model thread ----------------------------------------------------------------------------------------------

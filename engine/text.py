@@ -26,12 +26,15 @@ class Detokenizer:
         self._ids: list[int] = []
         self._prefix = 0
         self._read = 0
+        self.incomplete = False
+        """Whether the last token left a character unfinished."""
 
     def push(self, token: int) -> str:
         """Text that this token completes; empty while a character is incomplete."""
         self._ids.append(token)
         fresh = self._fresh()
-        if not fresh or fresh.endswith(REPLACEMENT):
+        self.incomplete = fresh.endswith(REPLACEMENT)
+        if not fresh or self.incomplete:
             return ""
         self._advance()
         return fresh

@@ -89,6 +89,16 @@ def test_max_tokens_is_exact_for_every_budget_and_cap(target, plain):
             assert run.sequence.finish.reason == "length"
 
 
+def test_the_context_window_ends_an_answer():
+    """The block is cut to what fits; the reason says that the window is full."""
+    target = counting_target(64, context=20)
+    drafter = ScriptedDrafter(lambda ids, k: [ids[-1] + 1 + i for i in range(k)])
+    for cap in (0, 3, 8):
+        run = Run(target, [1] * 12, Chain("s", (drafter,)), max_tokens=50, cap=cap)
+        assert run.sequence.finish.reason == "context"
+        assert run.output == list(range(2, 10))
+
+
 def test_a_stop_id_inside_a_block_ends_everything_there(target, plain):
     """For every position of the stop token and every cap: ids, usage, rounds and state end at it (O1, O21)."""
     for at in range(1, 12):

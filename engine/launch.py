@@ -1,0 +1,152 @@
+"""From a name to an engine: catalog, download, target, drafters, prefix cache, measured costs, in that order.
+
+The only place that knows all of them. A drafter that cannot be had or does not fit is listed with its reason; only one
+that was asked for by name stops the load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from engine import backend, hub
+from engine.catalog import Card
+from engine.core import Source
+from engine.engine import Engine, Options
+from engine.errors import DsparkError, UnknownDrafter
+from engine.hub import Found, Listener, Progress, Stop
+from engine.policy import EngineCap
+from engine.prefix.cache import PrefixCache
+from engine.scheduler import Scheduler
+
+PLAIN = ("none", "lookup")
+CACHE_SHARE = 0.15
+"""Of the memory that MLX may use, what the prefix cache takes by default."""
+
+
+def load(
+    model: str = "",
+    *,
+    drafter: str = "auto",
+    cap: EngineCap = None,
+    max_batch: int = 1,
+    cache_bytes: int | None = None,
+    folders: Sequence[Path | str] = (),
+    fetch: bool = True,
+    on_progress: Listener | None = None,
+    stop: Stop | None = None,
+) -> Engine:
+    """Load a model and everything that drafts for it; downloads what is missing.
+
+    Args:
+        model: catalog name, `owner/name`, a folder or a .gguf file; empty for the embedded model.
+        drafter: `auto`, `none`, `lookup`, `dspark`, `dflash`, `lookup+dspark`, or a repository, folder or .gguf file.
+        cap: draft length: None lets the measured policy choose, a number pins it, "full" is the whole block.
+        max_batch: sequences that may decode together.
+        cache_bytes: budget of the prefix cache; 0 turns it off, None takes a share of the memory.
+        fetch: False never touches the network.
+
+    Raises:
+        DsparkError: with one sentence; see engine/errors.py.
+    """
+    tell = on_progress or (lambda _progress: None)
+    found = hub.ensure(model, folders=folders, on_progress=on_progress, stop=stop, fetch=fetch)
+    assert found.path is not None
+    path = found.path
+    tell(Progress("load", text=found.name))
+    options = Options(drafter=drafter, cap=cap, max_batch=max_batch, cache=_cache(cache_bytes))
+    if found.card is not None:
+        options = replace(options, lookup=found.card.lookup, cap=cap if cap is not None else found.card.cap)
+    scheduler = Scheduler()
+    try:
+        from engine.load import load_target
+
+        loaded = scheduler.run_exclusive(lambda: load_target(path, name=found.name)).result()
+        engine = Engine(scheduler, loaded, options)
+        _add_drafters(engine, found, drafter, folders, fetch, on_progress, stop)
+    except BaseException:
+        scheduler.close()
+        raise
+    tell(Progress("ready", text=found.name))
+    return engine
+
+
+def _cache(size: int | None) -> PrefixCache | None:
+    budget = int(backend.memory_bytes() * CACHE_SHARE) if size is None else size
+    return PrefixCache(budget) if budget > 0 else None
+
+
+def _add_drafters(
+    engine: Engine,
+    found: Found,
+    wanted: str,
+    folders: Sequence[Path | str],
+    fetch: bool,
+    on_progress: Listener | None,
+    stop: Stop | None,
+) -> None:
+    card = found.card
+    mode = wanted.removeprefix("lookup+")
+    for name, reference in (card.drafters if card else {}).items():
+        asked = mode == name
+        best = wanted == "auto" and card is not None and card.mode == name
+        local = hub.drafter_path(reference, folders)
+        if local is None and not (fetch and (asked or best)):
+            reason = f"not downloaded ({reference}); start with --drafter {name} to fetch it"
+            engine.refuse_drafter(name, Source.DRAFT, reason)
+            continue
+        try:
+            where = local or hub.ensure_drafter(reference, folders=folders, on_progress=on_progress, stop=stop)
+            _load(engine, where, name, card)
+        except DsparkError as error:
+            if asked:
+                raise
+            engine.refuse_drafter(name, Source.DRAFT, str(error))
+    if mode not in ("auto", *PLAIN) and mode not in engine.chains:
+        mode = _foreign(engine, found, mode, folders, fetch, on_progress, stop)
+    engine.drafter = _default(engine, wanted, mode, card)
+
+
+def _foreign(
+    engine: Engine,
+    found: Found,
+    reference: str,
+    folders: Sequence[Path | str],
+    fetch: bool,
+    on_progress: Listener | None,
+    stop: Stop | None,
+) -> str:
+    """A drafter given by path or repository; returns the name that it is listed under."""
+    local = hub.drafter_path(reference, folders)
+    if local is None and reference in ("dspark", "dflash"):
+        raise UnknownDrafter(
+            f"No {reference} drafter is known for {found.name}; name one with --drafter owner/name or a folder, "
+            "or use --drafter lookup."
+        )
+    if local is None and ("/" not in reference or not fetch):
+        raise UnknownDrafter(
+            f"There is no drafter '{reference}': give none, lookup, dspark, dflash, a folder, a .gguf file or owner/name."
+        )
+    path = local or hub.ensure_drafter(reference, folders=folders, on_progress=on_progress, stop=stop)
+    return _load(engine, path, None, None)
+
+
+def _load(engine: Engine, path: Path, name: str | None, card: Card | None) -> str:
+    from engine.drafters.load import load_drafter
+
+    threshold = card.confidence if card else 0.0
+    drafter = engine.run_exclusive(lambda: load_drafter(path, engine.target, name=name, threshold=threshold))
+    engine.add_drafter(drafter)
+    return drafter.name
+
+
+def _default(engine: Engine, wanted: str, mode: str, card: Card | None) -> str:
+    """The chain that requests use when they name none."""
+    if wanted != "auto":
+        return f"lookup+{mode}" if wanted.startswith("lookup+") else mode
+    hybrid = card is None or card.lookup
+    for name, _ in card.drafters_in_order() if card else ():
+        if name in engine.chains and name not in PLAIN:
+            return f"lookup+{name}" if hybrid else name
+    return "lookup" if hybrid else "none"
