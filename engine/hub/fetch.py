@@ -44,15 +44,6 @@ def fetch_repo(repo: str, on_progress: Listener | None = None, stop: Stop | None
         encoding="utf-8",
         env={**os.environ, "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONUNBUFFERED": "1"},
     )
-    try:
-        return _follow(child, repo, tell, stop)
-    finally:
-        _end(child)
-        if child.returncode:
-            _sweep(repo, began)
-
-
-def _follow(child: subprocess.Popen[str], repo: str, tell: Listener, stop: Stop) -> Path:
     lines: queue.Queue[str | None] = queue.Queue()
 
     def read() -> None:
@@ -60,7 +51,19 @@ def _follow(child: subprocess.Popen[str], repo: str, tell: Listener, stop: Stop)
             lines.put(line)
         lines.put(None)
 
-    threading.Thread(target=read, daemon=True, name="hub-fetch").start()
+    reader = threading.Thread(target=read, daemon=True, name="hub-fetch")
+    reader.start()
+    try:
+        return _follow(child, lines, repo, tell, stop)
+    finally:
+        _end(child, reader)
+        if child.returncode:
+            _sweep(repo, began)
+
+
+def _follow(
+    child: subprocess.Popen[str], lines: queue.Queue[str | None], repo: str, tell: Listener, stop: Stop
+) -> Path:
     tell(Progress("size", text=repo))
     total = 0
     while True:
@@ -128,17 +131,19 @@ def _failure(repo: str, kind: str, text: str) -> DsparkError:
             return FetchError(f"{repo} could not be fetched: {text}")
 
 
-def _end(child: subprocess.Popen[str]) -> None:
+def _end(child: subprocess.Popen[str], reader: threading.Thread) -> None:
     """Closing its stdin ends it; it is waited for, so that nothing is left running."""
-    for stream in (child.stdin, child.stdout):
-        if stream is child.stdin and stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
+    if child.stdin:
+        with contextlib.suppress(OSError):
+            child.stdin.close()
     try:
         child.wait(timeout=2)
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
+    reader.join(timeout=2)
+    if child.stdout and not reader.is_alive():
+        child.stdout.close()
 
 
 def _sweep(repo: str, since: float) -> None:

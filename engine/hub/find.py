@@ -85,7 +85,8 @@ def installed(folders: Sequence[Path | str] = ()) -> Iterator[Found]:
     for repo, place, folder in _everything(folders):
         if repo.lower() not in seen and (folder / "config.json").is_file():
             seen.add(repo.lower())
-            yield on_disk(repo, folders) or _at(folder, place, repo, catalog().by_name(repo))
+            found = on_disk(repo, folders) if "/" in repo else None
+            yield found or _at(folder, place, repo, catalog().by_name(repo))
 
 
 def _copies(owner: str, name: str, folders: Sequence[Path | str]) -> Iterator[tuple[Place, Path]]:
