@@ -13,6 +13,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
+from engine.drafters.base import ContextSnapshot
 from engine.state.base import LayerSnapshot, Snapshot
 
 SPAN = 1024
@@ -27,9 +28,16 @@ class Source(Protocol):
     @property
     def alive(self) -> bool: ...
 
+    @property
+    def end(self) -> int: ...
+
     def block(self, index: int) -> list[mx.array]: ...
 
     def checkpoint(self) -> tuple[tuple[int, LayerSnapshot], ...]: ...
+
+    def contexts(self) -> dict[str, ContextSnapshot]:
+        """Of drafters, at `end`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,8 @@ class Layout:
             whole = parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=TOKEN_AXIS + 1)
             for row, (i, slot) in enumerate(group):
                 data.setdefault(i, {})[slot] = whole[row]
-        whole_layers = dict(layers)
+        # New objects: whoever gets a bare reference could write into what is stored.
+        whole_layers = {i: map_arrays(x, lambda a: a[...]) for i, x in layers}
         out: list[LayerSnapshot] = []
         for i, kind in enumerate(self.kinds):
             if kind != "append":

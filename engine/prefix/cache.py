@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import mlx.core as mx
 import numpy as np
 
+from engine.prefix import contexts
 from engine.prefix.blocks import Layout
 from engine.prefix.policy import PROBATION, SHORT, Mark, Victim, plan_marks, shallow, survey
 from engine.prefix.tree import Hit, Node, Tokens, Tree
@@ -94,6 +95,8 @@ class PrefixCache:
     def __init__(self, budget_bytes: int, disk: DiskTier | None = None) -> None:
         self.budget = budget_bytes
         self.disk = disk
+        if disk is not None:
+            disk.max_pending = min(disk.max_pending, max(1, budget_bytes // 4))
         self._spaces: dict[str, _Space] = {}
         self._clock = 0
         self._hits: Counter[str] = Counter()
@@ -104,10 +107,10 @@ class PrefixCache:
     def match(self, tokens: Sequence[int], key: str, drafter: str = "") -> Match | None:
         """The longest stored prefix, at most len(tokens) - 1 tokens long so that one is left to forward."""
         begun = time.perf_counter()
-        ids = as_tokens(tokens)[:-1]
+        ids = as_tokens(tokens)
         space = self._space(key)
         self._clock += 1
-        self._asked += len(ids) + 1
+        self._asked += len(ids)
         found, loaded = self._find_loaded(space, ids)
         if found is None or space.layout is None:
             self._hits["miss"] += 1
@@ -124,7 +127,7 @@ class PrefixCache:
         kind = "disk" if loaded else found.kind
         self._hits[kind] += 1
         self._served += found.length
-        context = _context(found.path[-1], found.length, drafter)
+        context = contexts.nearest(found.path[-1], found.length, drafter)
         return Match(found.length, snapshot, context, kind, (time.perf_counter() - begun) * 1e3)
 
     def marks(
@@ -158,6 +161,7 @@ class PrefixCache:
                     block.load()
                 if point is not None:
                     point.load()
+                contexts.load(found.base or found.path[-1])
                 return found, True
             except (OSError, ValueError):
                 # Nothing below an edge that cannot be read is of use; what is above it still is.
@@ -167,21 +171,24 @@ class PrefixCache:
 
     def _find(self, space: _Space, ids: Tokens) -> _Found | None:
         path, length = space.tree.walk(ids)
-        if space.layout is None or not length:
+        exact = length == len(ids)
+        length = min(length, len(ids) - 1)
+        path = [n for n in path if n.start < length]
+        if space.layout is None or not path:
             return None
         last = path[-1]
         if space.layout.trimmable:
             kind = last.kind if length == last.end else "branch"
-            return _Found(length, path, None, "exact" if length == len(ids) else kind)
+            return _Found(length, path, None, "exact" if exact else kind)
         best: _Found | None = None
         for i, node in enumerate(path):
             if node.checkpoint is not None and node.end <= length:
                 best = _Found(node.end, path[: i + 1], node, node.kind)
-        for node in islice(last.subtree(), 256):
+        for node in islice(last.subtree(), contexts.SEARCHED):
             if node.checkpoint is not None and node.checkpoint.oldest <= length < node.end:
                 best = _Found(length, path, node, "branch")
                 break
-        return best._replace(kind="exact") if best is not None and best.length == len(ids) else best
+        return best._replace(kind="exact") if best is not None and exact and best.length == length else best
 
     # Keeping ---------------------------------------------------------------------------------------------------------
 
@@ -191,7 +198,7 @@ class PrefixCache:
         length: int,
         key: str,
         snapshot: Snapshot,
-        contexts: Mapping[str, ContextSnapshot] | None = None,
+        drafting: Mapping[str, ContextSnapshot] | None = None,
         kind: Hit = "boundary",
         cost_ms: float = 0.0,
     ) -> bool:
@@ -209,7 +216,7 @@ class PrefixCache:
         self._clock += 1
         ids = as_tokens(tokens[:length])
         path, shared = self._walk_alive(space, ids)
-        held = contexts or {}
+        held = drafting or {}
         need = layout.block_bytes(snapshot, length - shared) + sum(c.nbytes for c in held.values())
         need += sum(x.nbytes for x in snapshot.layers if x.kind != "append")
         fresh = length < SHORT and not any(n.hits for n in path)
@@ -222,9 +229,11 @@ class PrefixCache:
         if not layout.trimmable and not (node.checkpoint is not None and node.checkpoint.held):
             node.checkpoint = layout.checkpoint(snapshot)
         for name, context in held.items():
-            _add_context(node, name, context)
+            contexts.add(node, name, context)
         node.kind, node.used = kind, self._clock
-        mx.async_eval([b.arrays for b in node.blocks], node.checkpoint.arrays() if node.checkpoint is not None else [])
+        # Evaluated soon, so that the lazy copies do not keep the buffers alive that they are taken from.
+        point = node.checkpoint.arrays() if node.checkpoint is not None else []
+        mx.async_eval([b.arrays for b in node.blocks], point, [contexts.arrays_of(c) for c in held.values()])
         if kind == "turn" and self.disk is not None:
             self.disk.keep(key, layout, node)
         return True
@@ -368,18 +377,3 @@ class PrefixCache:
 
 def as_tokens(tokens: Sequence[int]) -> Tokens:
     return np.asarray(tokens, dtype=np.int32)
-
-
-def _context(last: Node, length: int, drafter: str) -> ContextSnapshot | None:
-    """The nearest context of this drafter that covers `length` tokens and shares them."""
-    held = [n.contexts[drafter] for n in islice(last.subtree(), 256) if n.end >= length and drafter in n.contexts]
-    return min(held, key=lambda c: c.length, default=None)
-
-
-def _add_context(node: Node, name: str, context: ContextSnapshot) -> None:
-    """Keep a context; it replaces shorter ones on its path that can be cut out of it."""
-    node.contexts[name] = context
-    oldest = getattr(context, "trimmable_from", context.length)
-    for above in node.lineage()[:-1]:
-        if name in above.contexts and oldest <= above.end:
-            del above.contexts[name]

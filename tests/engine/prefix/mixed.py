@@ -6,6 +6,7 @@ Any mix of layer kinds; a row of keys and values that is missing, stale or from 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import mlx.core as mx
 import numpy as np
@@ -129,7 +130,7 @@ def read(target: MixedTarget, state: State, tokens: Sequence[int]) -> int:
         body = target.body(mx.array([list(tokens)], dtype=mx.int32), state)
         transaction.commit(len(tokens))
     mx.eval(body.hidden, state.arrays())
-    return int(mx.argmax(target.logits(body.hidden)[0, -1]).item())
+    return cast("int", mx.argmax(target.logits(body.hidden)[0, -1]).item())
 
 
 def greedy(target: MixedTarget, state: State, first: int, count: int) -> list[int]:
