@@ -126,7 +126,7 @@ def _foreign(
         )
     if local is None and ("/" not in reference or not fetch):
         raise UnknownDrafter(
-            f"There is no drafter '{reference}': give none, lookup, dspark, dflash, a folder, a .gguf file or owner/name."
+            f"There is no drafter '{reference}'; give none, lookup, dspark, dflash, a folder, a .gguf or owner/name."
         )
     path = local or hub.ensure_drafter(reference, folders=folders, on_progress=on_progress, stop=stop)
     return _load(engine, path, None, None)

@@ -16,12 +16,14 @@ from typing import Any
 import mlx.core as mx
 
 from engine.accept import accept
-from engine.core import Event, Finished, Logprob, Proposal, Round, Source, Tokens
+from engine.core import Event, Finished, Proposal, Round, Source, Tokens
 from engine.drafters.base import Drafter
 from engine.drafters.chain import Chain
+from engine.logprobs import LogprobRows, logprob_rows, read_logprobs
 from engine.sequence import Sequence
 from engine.state.base import State, Transaction
 from engine.targets.base import Target
+from engine.values import ints, table
 
 EMPTY = mx.array([], dtype=mx.int32)
 
@@ -35,8 +37,8 @@ class Row:
     part: Drafter[Any] | None
     """Who proposed; None for a plain step."""
     cap: int
-    logprobs: mx.array | None = None
-    """[K+1, V] raw log probabilities, when asked for."""
+    logprobs: LogprobRows | None = None
+    """When asked for."""
 
 
 @dataclass(slots=True)
@@ -195,8 +197,7 @@ class Loop:
         logits = logits[: k + 1]
         verdict = accept(logits, row.proposal, sequence.sampler, len(sequence.tokens) + ahead)
         if sequence.request.logprobs is not None:
-            raw = logits.astype(mx.float32)
-            row.logprobs = raw - mx.logsumexp(raw, axis=-1, keepdims=True)
+            row.logprobs = logprob_rows(logits, row.proposal.tokens, verdict, sequence.request.logprobs)
         drafts = row.proposal.tokens.astype(mx.int32)
         padding = mx.zeros((width - 1 - k,), dtype=mx.int32)
         return mx.concatenate([verdict.accepted[None], verdict.token[None], drafts, padding])
@@ -226,7 +227,8 @@ class Loop:
 
     def _evaluate(self, packed: mx.array, rows: Seq[Row]) -> None:
         self.evaluations += 1
-        mx.eval(packed, *[row.logprobs for row in rows if row.logprobs is not None])
+        wanted = [row.logprobs for row in rows if row.logprobs is not None]
+        mx.eval(packed, *[a for w in wanted for a in (w.chosen, w.ids, w.values)])
 
     def _settle(self, batch: Batch, flight: Flight) -> list[Event]:
         assert batch.state is not None
@@ -291,7 +293,7 @@ class Loop:
             width=width,
             rows=rows,
             depth=start - 1,
-            logprobs=self._logprobs(row, tokens),
+            logprobs=read_logprobs(row.logprobs, tokens),
         )
         sequence.rounds += 1
         sequence.count(round_)
@@ -300,21 +302,6 @@ class Loop:
         if pieces:
             events.append(Tokens(sequence.request.id, pieces))
         return round_, events
-
-    def _logprobs(self, row: Row, tokens: Seq[int]) -> tuple[Logprob, ...]:
-        """From rows that are already evaluated, by committed token."""
-        table, best = row.logprobs, row.sequence.request.logprobs
-        if table is None or best is None:
-            return ()
-        out: list[Logprob] = []
-        for i, token in enumerate(tokens):
-            line = table[i]
-            top: tuple[tuple[int, float], ...] = ()
-            if best:
-                top = tuple((t, float(line[t].item())) for t in ints(mx.argsort(-line)[:best]))
-            out.append(Logprob(token, float(line[token].item()), top))
-        row.logprobs = None
-        return tuple(out)
 
     def _observe(self, sequence: Sequence, round_: Round, flight: Flight, row: int) -> None:
         """Show the kept rows to every part of the chain, then let the policy learn."""
@@ -327,16 +314,6 @@ class Loop:
         part = by.get(round_.drafter) or (sequence.chain.parts[0] if sequence.chain.parts else None)
         if part is not None:
             sequence.policy.learn(sequence.view(part, len(flight.rows)), round_)
-
-
-def table(array: mx.array) -> list[list[int]]:
-    """The values of an evaluated int32 matrix, read at once: a slice of it would be a new evaluation."""
-    return array.tolist()  # pyright: ignore[reportReturnType]
-
-
-def ints(array: mx.array) -> list[int]:
-    """The values of an evaluated int32 vector."""
-    return array.tolist()  # pyright: ignore[reportReturnType]
 
 
 def observe(

@@ -87,4 +87,4 @@ class Penalties:
 
     def commit(self, tokens: Sequence[int]) -> None:
         if tokens:
-            self._counts = self._counts.at[mx.array(tokens, dtype=mx.int32)].add(1.0)
+            self._counts = self._counts.at[mx.array(list(tokens), dtype=mx.int32)].add(1.0)

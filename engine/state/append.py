@@ -7,7 +7,7 @@ bookkeeping only and what it leaves behind is overwritten by the next append.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import mlx.core as mx
 
@@ -112,7 +112,7 @@ class AppendKV(LayerState):
             self.keys = self.keys[index, :, :end]
             self.values = self.values[index, :, :end]
 
-    def extend(self, other: Self) -> None:
+    def extend(self, other: AppendKV) -> None:
         self.lengths += other.lengths
         if self.keys is None or self.values is None or other.keys is None or other.values is None:
             raise ValueError("only sequences that hold tokens can share a batch")

@@ -70,7 +70,7 @@ class LayerState(ABC):
         """Keep only these rows, in this order (rows leave a batch)."""
 
     @abstractmethod
-    def extend(self, other: Self) -> None:
+    def extend(self, other: Any) -> None:
         """Append the rows of another state of the same kind (rows join a batch). `other` must not be used after."""
 
     @abstractmethod

@@ -1,14 +1,14 @@
 """Keys and values of sliding-window attention, in temporal order with slack, so that a rollback is exact.
 
 The ring buffers in common use overwrite the oldest row when one row is appended, and after an undone block take
-rejected rows for live ones (the stock cache fails `tests/engine/state/test_matrix.py`). Here rows stay in order, older rows than
-the window are hidden by slice and mask, and the buffer is compacted only when it is full, before a round begins.
+rejected rows for live ones (the stock cache fails `tests/engine/state/test_matrix.py`). Here rows stay in order, older
+rows than the window are hidden by slice and mask, and the buffer is compacted only when it is full, before a round begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import mlx.core as mx
 
@@ -134,7 +134,7 @@ class WindowKV(LayerState):
             index = mx.array(list(rows), dtype=mx.int32)
             self.keys, self.values = self.keys[index], self.values[index]
 
-    def extend(self, other: Self) -> None:
+    def extend(self, other: WindowKV) -> None:
         if self.keys is None or self.values is None or other.keys is None or other.values is None:
             raise ValueError("only sequences that hold tokens can share a batch")
         capacity = max(self.keys.shape[2], other.keys.shape[2])
