@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from textual import work
@@ -22,14 +21,15 @@ from textual.widgets import Footer, Static
 
 import themes
 from engine import paths
-from engine.core import Event, Failed, Finished, Sampling, Tokens
+from engine.core import Event, Failed, Finished, Tokens
 from tui.actions import Actions
 from tui.bridge import Bridge
 from tui.chat import Turn
-from tui.controller import Controller, Generation
-from tui.engine_port import EngineLike, Loader, Progress
+from tui.controller import Controller
+from tui.engine_port import EngineLike, Progress, default_loader
 from tui.history import History
 from tui.keys import bindings
+from tui.options import Options
 from tui.panels import Figures
 from tui.panels.prefix import share
 from tui.theme import ANSI, defaults, to_textual
@@ -50,23 +50,6 @@ SLOWEST = 0.5
 SHARE = 5
 """A drawing that took t is followed by at least SHARE × t without one: the model needs the processor more."""
 PANEL_EVERY = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line decides."""
-
-    loader: Loader
-    model: str = ""
-    """What the user called it; shown while it loads."""
-    system: str = ""
-    sampling: Sampling = field(default_factory=Sampling)
-    max_tokens: int = 2048
-    cap: int | None = None
-    stop: tuple[str, ...] = ()
-    theme: str = ""
-    prompt: str = ""
-    """Sent as soon as the model is loaded."""
 
 
 class ChatApp(Actions, App[int]):
@@ -104,13 +87,13 @@ class ChatApp(Actions, App[int]):
         self.known_themes = themes.load(paths.config() / "themes")
         super().__init__(ansi_color=True if self.no_color else None)
         self.options = options
-        generation = Generation(options.sampling, options.max_tokens, options.cap, options.stop)
-        self.controller = Controller(generation)
-        self.controller.chat.system = options.system
+        self.loader = options.loader or default_loader(options.config)
+        self.controller = Controller(options.config)
+        self.controller.chat.system = options.config.system
         self.bridge = Bridge(lambda: self.post_message(self.EventsWaiting()))
         self.history = history or History()
         self.load_error = ""
-        self._progress = Progress(options.model or "the default model")
+        self._progress = Progress(options.config.model or "the embedded model")
         self._touched: set[AnswerView] = set()
         self._panels_at = 0.0
         self._unseen = 0
@@ -152,13 +135,13 @@ class ChatApp(Actions, App[int]):
 
     def start_loading(self) -> None:
         self.load_error = ""
-        self._show_notice(progress_text(self._progress, self.size.width))
+        self._show_notice(progress_text(self._progress, self.transcript.size.width))
         self._load()
 
     @work(thread=True, group="load", exit_on_error=False)
     def _load(self) -> None:
         try:
-            engine = self.options.loader(self._progressed)
+            engine = self.loader(self._progressed)
         except Exception as error:  # the edge of loading: the screen says it as a sentence
             log.warning("loading failed", exc_info=error)
             self.post_message(self.LoadFailed(str(error) or type(error).__name__))
@@ -171,7 +154,7 @@ class ChatApp(Actions, App[int]):
     def on_chat_app_progressed(self, event: Progressed) -> None:
         self._progress = event.progress
         if self.controller.engine is None and not self.load_error:
-            self._show_notice(progress_text(event.progress, self.size.width))
+            self._show_notice(progress_text(event.progress, self.transcript.size.width))
 
     def on_chat_app_load_failed(self, event: LoadFailed) -> None:
         self.load_error = event.text
@@ -298,7 +281,7 @@ class ChatApp(Actions, App[int]):
         engine = controller.engine
         self.query_one(ChatHeader).show(
             HeaderState(
-                model=engine.spec.name if engine else self.options.model or "loading…",
+                model=engine.spec.name if engine else self.options.config.model or "loading…",
                 drafter=controller.drafter if engine else "…",
                 cap=f"k={controller.last.cap}" if controller.last.drafting else "",
                 trouble=self.drafter_trouble(),

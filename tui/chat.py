@@ -147,8 +147,8 @@ class Chat:
         last = len(self.turns) - 1 if upto is None else upto
         out = [{"role": "system", "content": self.system}] if self.system else []
         for turn in self.turns[:last]:
-            out.append({"role": "user", "content": turn.user})
-            if turn.answer.text:
+            if turn.answer.text:  # one that was stopped before its first word is no part of the conversation
+                out.append({"role": "user", "content": turn.user})
                 out.append({"role": "assistant", "content": turn.answer.text})
         if self.turns:
             out.append({"role": "user", "content": self.turns[last].user})

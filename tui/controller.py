@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from engine.core import Event, Failed, Finished, Prefilled, Request, Round, Sampling
+from engine.config import Config
+from engine.core import Event, Failed, Finished, Prefilled, Round
 from tui.chat import Chat, Status, Turn
 from tui.engine_port import DrafterLike, EngineLike, Listener, TicketLike
 from tui.stats import Tally
@@ -17,21 +17,11 @@ from tui.stats import Tally
 log = logging.getLogger("dspark.tui")
 
 
-@dataclass(slots=True)
-class Generation:
-    """How answers are made; the user's choices."""
-
-    sampling: Sampling = field(default_factory=Sampling)
-    max_tokens: int = 2048
-    cap: int | None = None
-    stop: tuple[str, ...] = ()
-
-
 class Controller:
     """Owns the chat and the request under way."""
 
-    def __init__(self, generation: Generation | None = None) -> None:
-        self.generation = generation or Generation()
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config or Config()
         self.chat = Chat()
         self.engine: EngineLike | None = None
         self.turn: Turn | None = None
@@ -53,7 +43,7 @@ class Controller:
     def begin(self, text: str) -> Turn:
         """Append a turn; the caller then runs `submit` on a worker thread."""
         turn = Turn(text)
-        turn.answer.seed = self.generation.sampling.seed
+        turn.answer.seed = self.config.seed
         turn.answer.model = self.engine.spec.name if self.engine is not None else ""
         self.chat.turns.append(turn)
         self._start(turn)
@@ -73,16 +63,8 @@ class Controller:
         engine = self.engine
         assert engine is not None
         try:
-            prompt = engine.tokenizer.chat(self.chat.messages())
-            generation = self.generation
-            request = Request(
-                prompt=prompt,
-                max_tokens=generation.max_tokens,
-                sampling=generation.sampling,
-                stop=generation.stop,
-                cap=generation.cap,
-                id=turn.id,
-            )
+            prompt = engine.format.prompt(self.chat.messages())
+            request = self.config.request(prompt.ids, boundaries=prompt.boundaries, id=turn.id)
             self._ticket = engine.submit(request, listener)
         except Exception as error:  # the edge of a request: the screen says it as a sentence
             log.exception("a request could not be made")

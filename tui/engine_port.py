@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from engine.config import Config
 from engine.core import Event, Request, Source
 
 Listener = Callable[[Event], None]
@@ -47,8 +48,23 @@ class SpecLike(Protocol):
     def vision(self) -> bool: ...
 
 
+class PromptLike(Protocol):
+    """A conversation as the model reads it."""
+
+    @property
+    def ids(self) -> list[int]: ...
+    @property
+    def boundaries(self) -> tuple[int, ...]: ...
+
+
+class FormatLike(Protocol):
+    """The model's way to write conversations."""
+
+    def prompt(self, messages: Sequence[Mapping[str, Any]]) -> PromptLike: ...
+
+
 class TokenizerLike(Protocol):
-    def chat(self, messages: Sequence[Mapping[str, Any]], **kw: Any) -> list[int]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
 
 
 class EngineLike(Protocol):
@@ -60,6 +76,8 @@ class EngineLike(Protocol):
     def spec(self) -> SpecLike: ...
     @property
     def tokenizer(self) -> TokenizerLike: ...
+    @property
+    def format(self) -> FormatLike: ...
     @property
     def drafters(self) -> Sequence[DrafterLike]: ...
     def submit(self, request: Request, listener: Listener | None = None) -> TicketLike: ...
@@ -77,3 +95,33 @@ class Progress:
 
 Loader = Callable[[Callable[[Progress], None]], EngineLike]
 """Called on a worker thread with a function that takes progress."""
+
+
+_STAGES = {
+    "size": "asking how large {} is",
+    "download": "downloading {}",
+    "verify": "checking {}",
+    "load": "loading {}",
+    "warmup": "warming up {}",
+}
+
+
+def default_loader(config: Config) -> Loader:
+    """Loads the model that the settings name. MLX is imported when it is called."""
+
+    def load(progress: Callable[[Progress], None]) -> EngineLike:
+        from engine import backend as backend  # before MLX, see its docstring
+        from engine import hub
+        from engine.engine import load as load_engine
+
+        def report(step: Any) -> None:
+            text = _STAGES.get(step.stage, "{}").format(step.text)
+            progress(Progress(text, step.done, step.total))
+
+        hub.trust_remote_code(config.trust_remote_code)
+        engine: Any = load_engine(
+            config.model, drafter=config.drafter, cap=config.cap, folders=config.folders, on_progress=report
+        )
+        return engine
+
+    return load

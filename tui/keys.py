@@ -33,7 +33,7 @@ KEYS: tuple[Key, ...] = (
         priority=True),
     Key("interrupt", "ctrl+c", "interrupt", "Stop", "copy what is selected, or stop, or clear; twice quits",
         priority=True),
-    Key("next-drafter", "shift+tab", "next_drafter", "Drafter", "next drafter, from the next round on, also in mid-answer",
+    Key("next-drafter", "shift+tab", "next_drafter", "Drafter", "next drafter, from the next round on",
         "/drafter", shown=True, priority=True),
     Key("drafters", "f3", "drafters", "Drafters", "list of drafters, with the reason when one cannot run", "/drafters"),
     Key("view", "f4", "view", "Colours", "source colours, plain Markdown, raw trace", "/view", shown=True),

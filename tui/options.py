@@ -1,22 +1,25 @@
-"""What the command line decides for the app. Imports nothing but the engine's settings."""
+"""What the command line hands to the app and to the plain mode."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.config import Config
+from tui.engine_port import Loader
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the app starts."""
+    """Settings, and what only a start of the app knows."""
 
-    config: Config = field(default_factory=Config)
+    config: Config
     theme: str | None = None
-    """None: the settings file's, or the default."""
     plain: bool = False
-    """Line by line instead of full screen."""
+    """Line by line instead of full-screen widgets."""
     resume: str | None = None
-    """Go on with this chat."""
+    """Id of a chat, or the beginning of one."""
     continue_last: bool = False
-    """Go on with the last chat."""
+    prompt: str = ""
+    """Sent as soon as the model is loaded."""
+    loader: Loader | None = None
+    """Another way to an engine; None loads `config.model`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,13 +27,21 @@ class FakeSpec:
     vision: bool = False
 
 
+@dataclass
+class FakePrompt:
+    ids: list[int]
+    boundaries: tuple[int, ...] = ()
+
+
+class FakeFormat:
+    """The texts in a row, a token a character."""
+
+    def prompt(self, messages: Sequence[Mapping[str, Any]]) -> FakePrompt:
+        return FakePrompt([ord(c) for m in messages for c in f"<{m['role']}>{m['content']}"])
+
+
 class FakeTokenizer:
-    """A token is a character; the template is the texts in a row."""
-
-    def chat(self, messages: Sequence[Mapping[str, Any]], **kw: Any) -> list[int]:
-        return [ord(c) for m in messages for c in f"<{m['role']}>{m['content']}"]
-
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         return "".join(chr(i) for i in ids)
 
 
@@ -129,6 +137,7 @@ class FakeEngine:
     refuse: Exception | None = None
     spec: FakeSpec = field(default_factory=FakeSpec)
     tokenizer: FakeTokenizer = field(default_factory=FakeTokenizer)
+    format: FakeFormat = field(default_factory=FakeFormat)
     tickets: list[FakeTicket] = field(default_factory=list)
     closed: bool = False
     drafters: list[FakeDrafter] = field(

@@ -16,7 +16,7 @@ def progress_text(progress: Progress, width: int) -> Content:
     if progress.total <= 0:
         return text
     share = min(progress.done / progress.total, 1.0)
-    room = max(10, min(40, width - 24))
+    room = max(10, min(40, width - 32))
     cells = bar(share, room)
     amount = f" {share:.0%}"
     if progress.total > 1_000_000:
