@@ -144,7 +144,8 @@ class DiskTier:
         known: dict[str, Tokens] = {}
         with self._lock:
             mine = [s for s in self.index().values() if s.folder == digest(key) and s.alive]
-        for segment in sorted(mine, key=lambda s: (s.end, s.start)):
+        # A parent begins before its children.
+        for segment in sorted(mine, key=lambda s: (s.start, s.end)):
             try:
                 file = segment.open()
                 if file.meta["format"] != FORMAT or file.meta["key"] != key:
