@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from engine.core import Tokens as Tokens
     from engine.core import Usage as Usage
     from engine.engine import Engine as Engine
-    from engine.engine import load as load
     from engine.errors import DsparkError as DsparkError
+    from engine.launch import load as load
 
 __version__ = "0.1.0"
 
@@ -40,7 +40,7 @@ if sys.path[:1] != [str(_HOME)]:
     sys.path.insert(0, str(_HOME))
 
 _NAMES = {
-    "load": "engine.engine",
+    "load": "engine.launch",
     "Engine": "engine.engine",
     "DsparkError": "engine.errors",
     **dict.fromkeys(

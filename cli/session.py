@@ -16,13 +16,9 @@ def open_session(config: Config, on_progress: Callable[[hub.Progress], None] | N
     Raises:
         DsparkError: with one sentence.
     """
-    from engine.engine import load
+    from engine.launch import load
 
     hub.trust_remote_code(config.trust_remote_code)
-    return load(
-        config.model,
-        drafter=config.drafter,
-        cap=config.cap,
-        folders=config.folders,
-        on_progress=on_progress,
-    )
+    # Nobody asked for a cap: the card may know one.
+    cap = config.cap if "cap" in config.sources else None
+    return load(config.model, drafter=config.drafter, cap=cap, folders=config.folders, on_progress=on_progress)
