@@ -1,0 +1,178 @@
+"""The training stage: steps, checkpoints that survive a kill, held-out acceptance, the best parameters kept.
+
+A run is a folder. `state.safetensors` holds everything that the next step depends on, written whole or not at all;
+`best.safetensors` the parameters with the highest held-out acceptance; `log.jsonl` one line per report. Knows no screen:
+progress goes to a callback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_flatten, tree_unflatten
+
+from engine.training import corpus, evaluate, model, optimizer, step
+from engine.training.corpus import Ints, Store, Teacher
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to train. Either `steps` (reproducible) or `seconds` (of training time, over all sittings) sets the length."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    sequences: int = 4
+    anchors: int = 96
+    rate: float = 1.5e-3
+    clip: float = 1.0
+    weight_decay: float = 0.0
+    seed: int = 0
+    weights: step.Weights = field(default_factory=step.Weights)
+    report_every: int = 20
+    save_every: int = 100
+    evaluate_every: int = 200
+
+    def progress(self, done: int, used: float) -> float:
+        """Share of the run behind us, 0..1."""
+        return done / self.steps if self.steps else used / max(self.seconds, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a front end shows."""
+
+    step: int
+    anchors: int
+    seconds: float
+    progress: float
+    loss: float
+    hit: tuple[float, ...]
+    accept: tuple[float, ...]
+    held_out: float | None = None
+    """Committed tokens per round on held-out answers, when measured at this step."""
+    best: float = 0.0
+
+
+class Trainer:
+    """One run. `train()` continues where the folder's state stands."""
+
+    def __init__(
+        self,
+        folder: Path,
+        shape: model.Shape,
+        plan: Plan,
+        frozen: step.Frozen,
+        store: Store,
+        teacher: Teacher,
+        vocabulary: Ints,
+        members: Ints,
+        held_out: Ints,
+    ) -> None:
+        self.folder, self.shape, self.plan = folder, shape, plan
+        self.frozen, self.store, self.teacher, self.vocabulary = frozen, store, teacher, vocabulary
+        self.members, self.held_out = members, held_out
+        self.done, self.anchors, self.used, self.best = 0, 0, 0.0, 0.0
+        self.params: model.Params = {}
+        self.moments: Any = {}
+
+    def begin(self, params: model.Params) -> None:
+        """Start from `params`, unless the folder already holds a state."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if (self.folder / "state.safetensors").exists():
+            self._resume()
+        else:
+            self.params, self.moments = params, optimizer.start(params)
+
+    def train(self, report: Callable[[Report], None] = lambda _: None) -> None:
+        """Run to the end of the plan. Stopping it at any moment loses at most `save_every` steps."""
+        plan, recent = self.plan, list[step.Stats]()
+        while (progress := plan.progress(self.done, self.used)) < 1.0:
+            started = time.monotonic()
+            stats = self._step(progress)
+            recent.append(stats)
+            held = self._measure() if self.done % plan.evaluate_every == 0 else None
+            self.used += time.monotonic() - started
+            if held is not None or self.done % plan.report_every == 0:
+                self._report(recent, held, report)
+                recent = []
+            if self.done % plan.save_every == 0:
+                self.save()
+        held = self._measure()
+        self.save()
+        self._report(recent, held, report)
+
+    def _step(self, progress: float) -> step.Stats:
+        plan = self.plan
+        chosen = corpus.choose(self.store, self.members, plan.sequences, plan.seed, self.done)
+        batch = corpus.blocks(
+            self.store, self.teacher, chosen, plan.anchors, self.shape.drafts, seed=plan.seed, step=self.done
+        )
+        stats, grads = step.gradients(self.shape, self.params, self.frozen, batch, plan.weights)
+        rate = optimizer.schedule(progress, plan.rate)
+        self.params, self.moments, _ = optimizer.update(
+            self.params, grads, self.moments, step=self.done, rate=rate, clip=plan.clip, weight_decay=plan.weight_decay
+        )
+        mx.eval(self.params, self.moments, stats)
+        self.done += 1
+        self.anchors += int((batch.weights[..., 0] > 0).sum())
+        return stats
+
+    def _measure(self) -> float:
+        """Held-out acceptance; keeps the parameters when they are the best so far."""
+        found = evaluate.acceptance(
+            self.shape, self.params, self.frozen, self.vocabulary, self.store, self.held_out.tolist()
+        )
+        if found.committed > self.best:
+            self.best = found.committed
+            self._write("best.safetensors", {"params": self.params})
+        return found.committed
+
+    def _report(self, recent: list[step.Stats], held: float | None, report: Callable[[Report], None]) -> None:
+        if not recent:
+            return
+
+        def mean(name: str) -> Any:
+            return np.mean([np.array(getattr(s, name)) for s in recent], axis=0).tolist()
+
+        line = Report(
+            self.done, self.anchors, self.used, min(1.0, self.plan.progress(self.done, self.used)), mean("loss"),
+            tuple(mean("hit")), tuple(mean("accept")), held, self.best,
+        )  # fmt: skip
+        with (self.folder / "log.jsonl").open("a") as log:
+            log.write(json.dumps({k: getattr(line, k) for k in Report.__slots__}) + "\n")
+        report(line)
+
+    def save(self) -> None:
+        self._write("state.safetensors", {"params": self.params, "moments": self.moments})
+
+    def _write(self, name: str, tree: Any) -> None:
+        """Whole or not at all: a kill in the middle leaves the previous file."""
+        facts = {
+            "done": self.done,
+            "anchors": self.anchors,
+            "used": self.used,
+            "best": self.best,
+            "shape": self.shape.as_dict(),
+        }
+        part = self.folder / f"part-{name}"
+        mx.save_safetensors(str(part), dict(tree_flatten(tree)), {"facts": json.dumps(facts)})
+        os.replace(part, self.folder / name)
+
+    def _resume(self) -> None:
+        tree, facts = read(self.folder / "state.safetensors")
+        self.params, self.moments = tree["params"], tree["moments"]
+        self.done, self.anchors, self.used, self.best = (facts[k] for k in ("done", "anchors", "used", "best"))
+
+
+def read(path: Path) -> tuple[Any, dict[str, Any]]:
+    """(tree, facts) of a file that a Trainer wrote."""
+    arrays, metadata = mx.load(str(path), return_metadata=True)
+    return tree_unflatten(list(arrays.items())), json.loads(metadata["facts"])
