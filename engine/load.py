@@ -5,10 +5,9 @@ Must run on the model thread. Knows neither drafters nor the catalog.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,13 +17,13 @@ from mlx.utils import tree_flatten
 
 from engine import backend
 from engine.chat import stop_ids
+from engine.describe import check_quantization, describe, placed
 from engine.errors import LoadError, UnsupportedModel, WeightsDamaged, WeightsMissing
+from engine.memory import state_cost
 from engine.targets import adapter
 from engine.targets.base import Target, TargetSpec
+from engine.targets.dense import MlxTarget
 from engine.text import Tokenizer
-
-MAX_CONTEXT = 1 << 20
-"""Configs without a length, or with a placeholder, are taken to end here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +46,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def load_target(path: str | Path, *, name: str = "", overrides: Mapping[str, Any] | None = None) -> Loaded:
+def load_target(
+    path: str | Path, *, name: str = "", overrides: Mapping[str, Any] | None = None, kv_bits: int = 0
+) -> Loaded:
     """Load the model at `path`, a folder in Hugging Face layout or a GGUF file.
 
-    overrides: entries of the config to replace (rope, window).
+    overrides: entries of the (text) config to replace (rope, window). kv_bits: 4, 6 or 8 quantises the keys and values
+    of full attention.
 
     Raises:
         LoadError: with one sentence that says what is wrong and what to do.
@@ -66,8 +68,17 @@ def load_target(path: str | Path, *, name: str = "", overrides: Mapping[str, Any
     tokenizer = Tokenizer(backend_tokenizer)
     stops = stop_ids(backend_tokenizer, generation, config)
     spec = describe(model, config, stops, name or path.stem, str(path))
-    target = adapter(str(config.get("model_type", "")))(model, spec)
-    return Loaded(target, tokenizer, config, generation)
+    return Loaded(adapted(model, spec, kv_bits), tokenizer, config, generation)
+
+
+def adapted(model: nn.Module, spec: TargetSpec, kv_bits: int = 0) -> MlxTarget:
+    """The family's adapter around a model, with the facts that only it knows in its spec."""
+    target = adapter(spec.model_type)(model, spec)
+    if kv_bits:
+        target.quantize_state(kv_bits)
+    cost = state_cost(target)
+    target.spec = replace(target.spec, kv_bytes_per_token=cost.per_token, vision=target.eye is not None)
+    return target
 
 
 def _gguf(path: Path) -> tuple[nn.Module, dict[str, Any], Any]:
@@ -101,8 +112,10 @@ def _folder(path: Path, overrides: dict[str, Any]) -> tuple[nn.Module, dict[str,
     from engine.hub import check_folder
 
     check_folder(path)
+    stored = read_json(path / "config.json")
+    check_quantization(path.name, stored)
     try:
-        model, config = load_model(path, lazy=True, model_config=overrides)
+        model, config = load_model(path, lazy=True, model_config=placed(stored, overrides))
     except LoadError:
         raise
     except FileNotFoundError as error:
@@ -151,47 +164,3 @@ def dense_bytes(model: nn.Module) -> int:
             total += 4 * scales.size * int(getattr(module, "group_size", 64))
     weights = cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
     return total + sum(4 * w.size for k, w in weights if w.dtype != mx.uint32)
-
-
-def describe(model: nn.Module, config: Mapping[str, Any], stops: frozenset[int], name: str, path: str) -> TargetSpec:
-    """Facts about a loaded model, from its config and its arrays."""
-    text: Mapping[str, Any] = {**config, **(config.get("text_config") or {})}
-    weights = cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
-    layers = int(text.get("num_hidden_layers") or text.get("n_layer") or 0)
-    heads = int(text.get("num_key_value_heads") or text.get("num_attention_heads") or 1)
-    dim = int(text.get("head_dim") or int(text["hidden_size"]) // int(text.get("num_attention_heads") or 1))
-    kinds: list[str] = list(text.get("layer_types") or [])
-    growing = sum(k == "full_attention" for k in kinds) if kinds else layers
-    itemsize = 4 if backend.float32_only() else 2
-    experts = text.get("num_experts") or text.get("num_local_experts") or text.get("n_routed_experts")
-    active = text.get("num_experts_per_tok") or text.get("top_k_experts")
-    quantization = config.get("quantization") or {}
-    stored = f"{quantization['bits']}-bit g{quantization.get('group_size', 64)}" if quantization.get("bits") else ""
-    return TargetSpec(
-        model_type=str(config.get("model_type", "")),
-        name=name,
-        path=path,
-        hidden_size=int(text["hidden_size"]),
-        num_layers=layers,
-        vocab_size=int(text["vocab_size"]),
-        stop_ids=stops,
-        context=min(int(text.get("max_position_embeddings") or MAX_CONTEXT), MAX_CONTEXT),
-        weight_bytes=sum(w.nbytes for _, w in weights),
-        kv_bytes_per_token=2 * growing * heads * dim * itemsize,
-        fingerprint=fingerprint(config, weights),
-        experts=(int(active), int(experts)) if experts and active else None,
-        vision="vision_config" in config,
-        quantization=stored or str(text.get("torch_dtype") or text.get("dtype") or ""),
-        raw=dict(config),
-    )
-
-
-def fingerprint(config: Mapping[str, Any], weights: list[tuple[str, mx.array]]) -> str:
-    """Changes with the architecture, the quantisation, the number format and (by samples) the weights."""
-    digest = hashlib.sha256(json.dumps(dict(config), sort_keys=True, default=str).encode())
-    for key, array in weights:
-        digest.update(f"{key}{array.shape}{array.dtype}".encode())
-    for _, array in weights[:: max(1, len(weights) // 16)]:
-        sample = array.reshape(-1)[:64].astype(mx.float32)
-        digest.update(bytes(memoryview(sample)))
-    return digest.hexdigest()[:32]

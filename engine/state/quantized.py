@@ -7,7 +7,7 @@ decoding gives at the same bits. It saves memory and costs time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any
 
 import mlx.core as mx
 
@@ -23,33 +23,38 @@ Packed = tuple[mx.array, mx.array, mx.array]
 """Values, scales and biases, as `mx.quantize` returns them."""
 
 
-def group_size(head_dim: int) -> int:
-    """The group for heads of this size.
+def group_for(*head_dims: int) -> int:
+    """The group for heads of these sizes.
 
     Raises:
         UsageError: when no group fits.
     """
     for group in GROUPS:
-        if head_dim % group == 0:
+        if all(dim % group == 0 for dim in head_dims):
             return group
-    raise UsageError(f"This model's heads of {head_dim} values cannot be quantised in groups: leave --kv-bits away.")
+    raise UsageError(
+        f"This model's heads of {min(head_dims)} values cannot be quantised in groups of {GROUPS[-1]}: leave --kv-bits "
+        "away."
+    )
 
 
 class QuantKV(AppendKV):
     """Full-attention cache of B rows in `bits` bits; stands in for mlx-lm's QuantizedKVCache, whose attributes `bits`
     and `group_size` choose the attention that reads packed keys."""
 
-    def __init__(self, bits: int, group: int, rows: int = 1) -> None:
+    def __init__(self, bits: int, rows: int = 1) -> None:
         super().__init__(rows)
         if bits not in BITS:
-            raise UsageError(f"A cache of {bits} bits is not supported: use one of {', '.join(map(str, BITS))}.")
+            raise UsageError(f"Keys and values of {bits} bits are not supported: use {', '.join(map(str, BITS))}.")
         self.bits = bits
-        self.group_size = group
+        self.group_size = 0
+        """Known from the first append on."""
         self.buffers: list[mx.array] = []
         """Keys then values, three arrays each, [B, heads, capacity, *]."""
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Packed, Packed]:  # pyright: ignore[reportIncompatibleMethodOverride]  # the attention that goes with it reads packed arrays
         """Quantise and append [B, heads, T, dim]; returns all columns up to the longest row's end."""
+        self.group_size = self.group_size or group_for(keys.shape[3], values.shape[3])
         new = [*self._pack(keys), *self._pack(values)]
         width = keys.shape[2]
         end = max(self.lengths) + width
@@ -94,13 +99,14 @@ class QuantKV(AppendKV):
         end = round_up(max(self.lengths, default=0))
         self._each(lambda x: x[index, :, :end])
 
-    def extend(self, other: Self) -> None:
+    def extend(self, other: Any) -> None:
         if not self.buffers or not other.buffers:
             raise ValueError("only sequences that hold tokens can share a batch")
         capacity = max(self.buffers[0].shape[2], other.buffers[0].shape[2])
         pairs = zip(self.buffers, other.buffers, strict=True)
         self.buffers = [mx.concatenate([_widen(x, capacity), _widen(y, capacity)]) for x, y in pairs]
         self.lengths += other.lengths
+        self.group_size = other.group_size
 
     def arrays(self) -> list[mx.array]:
         return list(self.buffers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 import mlx.core as mx
 
@@ -169,7 +169,7 @@ class RecurrentState(LayerState):
         self.slots = [None if x is None else x[index] for x in self.slots]
         self.lengths = [self.lengths[r] for r in rows]
 
-    def extend(self, other: Self) -> None:
+    def extend(self, other: RecurrentState) -> None:
         joined: list[mx.array | None] = []
         for mine, theirs in zip(self.slots, other.slots, strict=True):
             if mine is None or theirs is None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import mlx.nn as nn
 
-    from engine.targets.base import Target, TargetSpec
+    from engine.targets.base import TargetSpec
+    from engine.targets.dense import MlxTarget
 
 FAMILIES: dict[str, str] = {
     "gemma4": "gemma4",
@@ -24,10 +25,10 @@ FAMILIES: dict[str, str] = {
     "qwen3_5_moe": "qwen3_5",
     "qwen3_next": "qwen3_5",
 }
-"""model_type -> module of this folder that has `adapt(model, spec) -> Target`."""
+"""model_type -> module of this folder that has `adapt(model, spec) -> MlxTarget`."""
 
 
-def adapter(model_type: str) -> Callable[[nn.Module, TargetSpec], Target]:
+def adapter(model_type: str) -> Callable[[nn.Module, TargetSpec], MlxTarget]:
     """The `adapt` function of a family."""
     module: Any = import_module(f"engine.targets.{FAMILIES.get(model_type, 'dense')}")
     return module.adapt

@@ -7,6 +7,7 @@ are, which state each cache entry becomes, and what the logits go through.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -15,9 +16,11 @@ import mlx.nn as nn
 from engine.errors import UnsupportedModel
 from engine.state.append import AppendKV
 from engine.state.base import LayerState, State
+from engine.state.quantized import QuantKV
 from engine.state.window import WindowKV
 from engine.targets.base import Body, TargetSpec
 from engine.targets.taps import LayerTaps
+from engine.vision import Eye
 
 
 class MlxTarget:
@@ -26,6 +29,11 @@ class MlxTarget:
     The defaults fit models of the shape `model.model.{embed_tokens, layers, norm}` with an `lm_head` or a tied
     embedding.
     """
+
+    kv_bits: int = 0
+    """Bits of the keys and values of full attention; 0 keeps them as they are computed."""
+    eye: Eye | None = None
+    """How this model sees pictures; None for a model that reads text only."""
 
     def __init__(self, model: nn.Module, spec: TargetSpec) -> None:
         self.model: Any = model
@@ -46,10 +54,10 @@ class MlxTarget:
     def layers(self) -> Sequence[nn.Module]:
         return self.inner().layers
 
-    def embedding(self) -> nn.Module:
+    def embedding(self) -> Any:
         return self.inner().embed_tokens
 
-    def head(self) -> nn.Module | None:
+    def head(self) -> Any:
         """The output matrix, or None when it is the embedding's."""
         return getattr(self.text_model(), "lm_head", None)
 
@@ -67,12 +75,25 @@ class MlxTarget:
         """
         name = type(cache).__name__
         if name in ("KVCache", "ConcatenateKVCache"):
-            return AppendKV()
+            return QuantKV(self.kv_bits) if self.kv_bits else AppendKV()
         if name == "RotatingKVCache" and not cache.keep:
             return WindowKV(cache.max_size)
         raise UnsupportedModel(
-            f"The {self.spec.model_type} model keeps a {name}, which cannot be rolled back exactly here, so it is not run."
+            f"The {self.spec.model_type} model keeps a {name}, which cannot be rolled back exactly here, so it is not "
+            "run: choose a model of a family in docs/families.md."
         )
+
+    def quantize_state(self, bits: int) -> None:
+        """Keep keys and values of full attention in `bits` bits from now on; windows and recurrent states stay.
+
+        Raises:
+            UsageError: where they cannot be.
+        """
+        self.kv_bits = bits
+        self.spec = replace(self.spec, fingerprint=f"{self.spec.fingerprint}-kv{bits}")
+        state = self.new_state()
+        with state.begin(1):
+            self.body(mx.zeros((1, 1), dtype=mx.int32), state)  # a graph only: shapes tell whether the groups fit
 
     # What the engine calls --------------------------------------------------------------------------------------------
 
@@ -107,10 +128,10 @@ class MlxTarget:
 
     def raw_logits(self, hidden: mx.array) -> mx.array:
         head = self.head()
-        return self.embedding().as_linear(hidden) if head is None else head(hidden)  # pyright: ignore[reportCallIssue,reportUnknownVariableType]
+        return self.embedding().as_linear(hidden) if head is None else head(hidden)
 
     def raw_embed(self, ids: mx.array) -> mx.array:
-        return self.embedding()(ids)  # pyright: ignore[reportCallIssue]
+        return self.embedding()(ids)
 
 
 def adapt(model: nn.Module, spec: TargetSpec) -> MlxTarget:

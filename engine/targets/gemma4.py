@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from engine.errors import UsageError
 from engine.targets.base import TargetSpec
 from engine.targets.dense import MlxTarget
 
@@ -18,6 +19,14 @@ from engine.targets.dense import MlxTarget
 class Gemma4Target(MlxTarget):
     def text_model(self) -> Any:
         return getattr(self.model, "language_model", self.model)
+
+    def quantize_state(self, bits: int) -> None:
+        if self.text_model().args.num_kv_shared_layers:
+            raise UsageError(
+                f"{self.spec.name} has layers that read the keys of others, which works unquantised only: leave "
+                "--kv-bits away."
+            )
+        super().quantize_state(bits)
 
     def embed(self, ids: mx.array) -> mx.array:
         return self.raw_embed(ids) * self.inner().embed_scale

@@ -21,7 +21,7 @@ class MuseGlimmerTarget(MlxTarget):
         self._given = _Given()
         _accept_embeddings(self.embedding(), self._given)
 
-    def head(self) -> nn.Module | None:
+    def head(self) -> Any:
         return None if self.model.tie_word_embeddings else self.model.lm_head
 
     def run(self, ids: mx.array, caches: list[Any], embeddings: mx.array | None) -> mx.array:

@@ -24,7 +24,7 @@ class NemotronHTarget(HybridTarget):
     def inner(self) -> Any:
         return self.model.backbone
 
-    def embedding(self) -> nn.Module:
+    def embedding(self) -> Any:
         return self.inner().embeddings
 
     def run(self, ids: mx.array, caches: list[Any], embeddings: mx.array | None) -> mx.array:

@@ -1,0 +1,109 @@
+"""Facts about a model from its config and its arrays; what of a config is refused or replaced before anything loads.
+
+Knows no tokenizer and no machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+
+from engine.errors import UnsupportedModel
+from engine.targets.base import TargetSpec
+
+MAX_CONTEXT = 1 << 20
+"""Configs without a length, or with a placeholder, are taken to end here."""
+
+
+def describe(model: nn.Module, config: Mapping[str, Any], stops: frozenset[int], name: str, path: str) -> TargetSpec:
+    """Facts about a loaded model, from its config and its arrays."""
+    weights = cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
+    return replace(
+        describe_config(config, name, path),
+        num_layers=len(cast("Any", model).layers),
+        stop_ids=stops,
+        weight_bytes=sum(w.nbytes for _, w in weights),
+        fingerprint=fingerprint(config, weights),
+    )
+
+
+def describe_config(config: Mapping[str, Any], name: str = "", path: str = "") -> TargetSpec:
+    """Facts that stand in the config alone."""
+    text: Mapping[str, Any] = {**config, **(config.get("text_config") or {})}
+    experts = text.get("num_experts") or text.get("num_local_experts") or text.get("n_routed_experts")
+    active = text.get("num_experts_per_tok") or text.get("top_k_experts")
+    quantization = config.get("quantization") or {}
+    stored = f"{quantization['bits']}-bit g{quantization.get('group_size', 64)}" if quantization.get("bits") else ""
+    return TargetSpec(
+        model_type=str(config.get("model_type", "")),
+        name=name,
+        path=path,
+        hidden_size=int(text["hidden_size"]),
+        num_layers=int(text.get("num_hidden_layers") or text.get("n_layer") or 0),
+        vocab_size=int(text["vocab_size"]),
+        stop_ids=frozenset(),
+        context=min(int(text.get("max_position_embeddings") or MAX_CONTEXT), MAX_CONTEXT),
+        weight_bytes=0,
+        kv_bytes_per_token=0,
+        experts=(int(active), int(experts)) if experts and active else None,
+        quantization=stored or str(text.get("torch_dtype") or text.get("dtype") or ""),
+        raw=dict(config),
+    )
+
+
+def fingerprint(config: Mapping[str, Any], weights: list[tuple[str, mx.array]]) -> str:
+    """Changes with the architecture, the quantisation, the number format and (by samples) the weights."""
+    digest = hashlib.sha256(json.dumps(dict(config), sort_keys=True, default=str).encode())
+    for key, array in weights:
+        digest.update(f"{key}{array.shape}{array.dtype}".encode())
+    for _, array in weights[:: max(1, len(weights) // 16)]:
+        sample = array.reshape(-1)[:64].astype(mx.float32)
+        digest.update(bytes(memoryview(cast("Any", sample))))
+    return digest.hexdigest()[:32]
+
+
+def check_quantization(name: str, config: Mapping[str, Any]) -> None:
+    """Refuse, by the config alone, weights that would run wrong or not at all.
+
+    Raises:
+        UnsupportedModel: with the reason.
+    """
+    for place in (config, config.get("text_config") or {}):
+        quantization = place.get("quantization") or place.get("quantization_config") or {}
+        if quantization.get("bits") == 1:
+            raise UnsupportedModel(
+                f"{name} has 1-bit weights. Released versions of MLX differ in whether and how they multiply those, so "
+                "they are not run: choose the ternary (2-bit) pack of the same model."
+            )
+
+
+def placed(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Overrides where the model reads them: beside the text model's other entries."""
+    text = config.get("text_config")
+    if not overrides or not isinstance(text, Mapping):
+        return dict(overrides)
+    return {"text_config": {**text, **overrides}}
+
+
+def skeleton(config: Mapping[str, Any]) -> nn.Module:
+    """The model of a config with weights that are never computed.
+
+    Raises:
+        UnsupportedModel: when mlx-lm does not know it.
+    """
+    from mlx_lm.utils import _get_classes  # the loader's own routing, which has no public name
+
+    own = json.loads(json.dumps(dict(config)))  # the classes edit what they are given
+    try:
+        model_class, args_class = _get_classes(own)
+        return model_class(args_class.from_dict(own))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UnsupportedModel(f"This model cannot be built: {reason}.") from error
