@@ -1,1 +1,5 @@
-"""HTTP front end of the engine."""
+"""The HTTP front end: one starlette app, one internal request model, three dialects.
+
+Knows nothing of models and samples nothing: everything that a client asks for becomes an engine request, and everything
+it gets back is rendered from engine events.
+"""

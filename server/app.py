@@ -1,0 +1,263 @@
+"""The application: routes, reading bodies within limits, and the two ways to answer. Knows no model and no template."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from server.admin import Admin
+from server.dialects import anthropic, openai_chat, openai_completions, openai_responses
+from server.dialects.base import Identity, Stream
+from server.dialects.responses_stream import ResponseStream
+from server.errors import ApiError, from_engine
+from server.guard import Guard, error_body
+from server.holder import Holder
+from server.metrics import Metrics
+from server.model import Answer, Broken, Chat
+from server.service import Generation, Service
+from server.settings import Settings
+from server.sse import EventStream, gone
+from server.store import Store
+
+log = logging.getLogger("dspark.server")
+Endpoint = Callable[[Request], Awaitable[ASGIApp]]
+
+FIRST_SIGN = 0.8
+"""Seconds until a stream that has sent nothing yet says that it lives."""
+
+
+class Json(Response):
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return msgspec.json.encode(content)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The pure functions of one dialect."""
+
+    prefix: str
+    parse: Callable[[bytes], Chat]
+    answer: Callable[[Chat, list[Answer], Identity], dict[str, Any]]
+    stream: Callable[[Chat, Identity], Stream]
+
+
+class App:
+    """Routes over one `Service`."""
+
+    def __init__(self, holder: Holder, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.service = Service(holder, settings, self.metrics)
+        self.store = Store(settings.stored)
+        self.admin = Admin(self.service)
+        self._chat = Dialect("chatcmpl-", openai_chat.parse, openai_chat.answer, openai_chat.ChatStream)
+        self._completions = Dialect(
+            "cmpl-", openai_completions.parse, openai_completions.answer, openai_completions.CompletionStream
+        )
+        self._messages = Dialect("msg_", anthropic.parse, anthropic.answer, anthropic.MessageStream)
+        self._responses = Dialect("resp_", self._parse_response, self._answer_response, self._response_stream)
+
+    def asgi(self) -> ASGIApp:
+        routes: list[Route] = [
+            Route("/", self._edge(self.root), methods=["GET", "HEAD"]),
+            Route("/health", self._edge(self.admin.health), methods=["GET", "HEAD"]),
+            Route("/metrics", self._edge(self.admin.metrics), methods=["GET"]),
+            *self._both("/chat/completions", self._generate(self._chat)),
+            *self._both("/completions", self._generate(self._completions)),
+            *self._both("/messages", self._generate(self._messages)),
+            *self._both("/messages/count_tokens", self.count_tokens),
+            *self._both("/responses", self._generate(self._responses)),
+            *self._both("/responses/{id}", self.response, "GET", "DELETE"),
+            *self._both("/models", self.admin.models, "GET", "HEAD"),
+            *self._both("/models/{id:path}", self.admin.model, "GET", "HEAD"),
+            *self._both("/tokenize", self.tokenize),
+            *self._both("/detokenize", self.detokenize),
+            Route("/admin/status", self._edge(self.admin.status), methods=["GET"]),
+            Route("/admin/load", self._edge(self.admin.load), methods=["POST"]),
+            Route("/admin/unload", self._edge(self.admin.unload), methods=["POST"]),
+            Route("/admin/cache", self._edge(self.admin.cache), methods=["GET", "DELETE"]),
+        ]
+        app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
+        # Slashes at the end are cut off before routing; a redirect would lose the body.
+        app.router.redirect_slashes = False
+        return Guard(app, self.settings)
+
+    def _both(self, path: str, endpoint: Endpoint, *methods: str) -> list[Route]:
+        return [Route(p, self._edge(endpoint), methods=list(methods or ("POST",))) for p in (f"/v1{path}", path)]
+
+    @staticmethod
+    def _edge(endpoint: Endpoint) -> Endpoint:
+        """The edge of a request: whatever happens becomes an answer in the dialect's shape."""
+
+        async def run(request: Request) -> ASGIApp:
+            try:
+                return await endpoint(request)
+            except Exception as error:
+                mapped = from_engine(error)
+                if mapped.status == 500:
+                    log.exception("a request failed")
+                body = error_body(request.url.path, mapped)
+                return Response(body, mapped.status, mapped.headers, "application/json")
+
+        return run
+
+    # Generation -------------------------------------------------------------------------------------------------------
+
+    def _generate(self, dialect: Dialect) -> Endpoint:
+        async def run(request: Request) -> ASGIApp:
+            chat = dialect.parse(await read_body(request, self.settings))
+            chat.provenance = chat.provenance or request.headers.get("x-dspark", "") in ("1", "true")
+            generation = await self.service.start(chat)
+            identity = Identity.fresh(dialect.prefix, chat.model or self.service.holder.name)
+            if chat.stream:
+                frames = self._frames(generation, dialect.stream(chat, identity))
+                return EventStream(frames, generation.cancel, self.settings.write_timeout)
+            answers = await self._collect(request, generation, chat.n)
+            if answers is None:
+                return Response(status_code=499)
+            return Json(dialect.answer(chat, answers, identity))
+
+        return run
+
+    async def _frames(self, generation: Generation, stream: Stream) -> AsyncGenerator[bytes, None]:
+        opening = b"".join(stream.open())
+        if opening:
+            yield opening
+        quiet_since, patience = time.monotonic(), self.settings.ping if opening else FIRST_SIGN
+        async with contextlib.aclosing(generation.deltas(min(FIRST_SIGN, self.settings.ping) / 2)) as deltas:
+            async for item in deltas:
+                frames: list[bytes] = []
+                if item is not None and isinstance(item[1], Broken):
+                    yield b"".join(stream.broken(item[1].error))
+                    return
+                if item is not None:
+                    frames = stream.frames(*item)
+                if not frames and time.monotonic() - quiet_since >= patience:
+                    frames = stream.heartbeat()
+                if frames:
+                    yield b"".join(frames)
+                    quiet_since, patience = time.monotonic(), self.settings.ping
+        closing = b"".join(stream.close())
+        if closing:
+            yield closing
+
+    async def _collect(self, request: Request, generation: Generation, choices: int) -> list[Answer] | None:
+        """All answers, or None when the client left before they were complete."""
+        answers = [Answer() for _ in range(choices)]
+
+        async def collect() -> None:
+            async with contextlib.aclosing(generation.deltas(60.0)) as deltas:
+                async for item in deltas:
+                    if item is None:
+                        continue
+                    choice, delta = item
+                    if isinstance(delta, Broken):
+                        raise delta.error
+                    answers[choice].add(delta)
+
+        work = asyncio.create_task(collect())
+        watch = asyncio.create_task(gone(request.receive))
+        try:
+            await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                return None
+            work.result()
+            return answers
+        finally:
+            for task in (work, watch):
+                task.cancel()
+            if generation.live:
+                generation.cancel()
+
+    # Responses --------------------------------------------------------------------------------------------------------
+
+    def _parse_response(self, body: bytes) -> Chat:
+        return openai_responses.parse(body, self.store.conversation)
+
+    def _answer_response(self, chat: Chat, answers: list[Answer], identity: Identity) -> dict[str, Any]:
+        body = openai_responses.answer(chat, answers, identity)
+        self._keep(chat, body)
+        return body
+
+    def _response_stream(self, chat: Chat, identity: Identity) -> Stream:
+        return ResponseStream(chat, identity, lambda body: self._keep(chat, body))
+
+    def _keep(self, chat: Chat, body: dict[str, Any]) -> None:
+        if chat.echo.store:
+            self.store.put(body, chat.echo.items)
+
+    async def response(self, request: Request) -> Response:
+        response_id = request.path_params["id"]
+        if request.method == "DELETE":
+            self.store.drop(response_id)
+            return Json({"id": response_id, "object": "response", "deleted": True})
+        return Json(self.store.get(response_id))
+
+    # Small routes -----------------------------------------------------------------------------------------------------
+
+    async def root(self, request: Request) -> Response:
+        return Json({"name": "dspark-chat", "endpoints": ["/v1/chat/completions", "/v1/responses", "/v1/messages"]})
+
+    async def count_tokens(self, request: Request) -> Response:
+        chat = anthropic.parse_count(await read_body(request, self.settings))
+        return Json({"input_tokens": await self.service.count(chat)})
+
+    async def tokenize(self, request: Request) -> Response:
+        chat = self.admin.parse_tokenize(await read_body(request, self.settings))
+        tokens = await self.service.tokens(chat)
+        limit = self.service.holder.engine.spec.context
+        return Json({"tokens": tokens, "count": len(tokens), "max_model_len": limit})
+
+    async def detokenize(self, request: Request) -> Response:
+        return Json(self.admin.detokenize(await read_body(request, self.settings)))
+
+
+async def read_body(request: Request, settings: Settings) -> bytes:
+    """The whole body, within the limits of size and time."""
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    close = {"connection": "close"}
+    if encoding != "identity":
+        raise ApiError(
+            f"Content-Encoding '{encoding}' is not supported; send the body as it is.", status=415, headers=close
+        )
+    declared = request.headers.get("content-length", "0")
+    too_large = ApiError(f"The body exceeds {settings.max_body >> 20} MB.", "too_large", headers=close)
+    if not declared.isdigit() or int(declared) > settings.max_body:
+        raise too_large
+    parts, size = list[bytes](), 0
+    try:
+        async with asyncio.timeout(settings.body_timeout):
+            async for part in request.stream():
+                size += len(part)
+                if size > settings.max_body:
+                    raise too_large
+                parts.append(part)
+    except TimeoutError as error:
+        raise ApiError("The body did not arrive in time.", "timeout", headers=close) from error
+    return b"".join(parts)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Routing errors: no such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        mapped = ApiError(f"{request.method} is not allowed here.", status=405)
+    else:
+        mapped = ApiError("There is no such route.", "not_found", status=error.status_code)
+    headers = dict(error.headers or {})
+    return Response(error_body(request.url.path, mapped), mapped.status, headers, "application/json")

@@ -1,0 +1,141 @@
+"""From the model thread to asyncio: a channel per request that never blocks the one and never floods the other.
+
+The model thread only appends to a deque and, at most once per wake-up, schedules one callback. What waits is merged,
+so a reader that takes a byte a second costs one text buffer and slows nobody. Knows no HTTP and no dialect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from engine.core import Event, Failed, Finished, Logprob, Prefilled, Prefilling, Request, Round, Source, Tokens
+
+BACKLOG_CHARACTERS = 1 << 20
+"""Unread text per request beyond which its reader counts as gone."""
+
+
+class Ticket(Protocol):
+    """What the engine returns for a submitted request."""
+
+    def cancel(self) -> None: ...
+
+
+class Submitter(Protocol):
+    def submit(self, request: Request, listener: Callable[[Event], None]) -> Ticket: ...
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What the rounds of one generation add up to; written on the model thread, read after the end."""
+
+    keep_logprobs: bool = False
+    drafter: str = "none"
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    runs: list[tuple[Source, int]] = field(default_factory=list[tuple[Source, int]])
+    logprobs: dict[int, Logprob] = field(default_factory=dict[int, Logprob])
+    """By position; taken out when the piece is rendered."""
+
+    def add(self, event: Round) -> None:
+        self.drafter = event.drafter
+        self.rounds += 1
+        self.drafted += len(event.drafted)
+        self.accepted += event.accepted
+        for source in event.sources:
+            if self.runs and self.runs[-1][0] is source:
+                self.runs[-1] = (source, self.runs[-1][1] + 1)
+            else:
+                self.runs.append((source, 1))
+        if self.keep_logprobs:
+            for offset, logprob in enumerate(event.logprobs):
+                self.logprobs[event.start + offset] = logprob
+
+
+Item = tuple[int, Prefilling | Prefilled | Tokens | Finished | Failed]
+
+
+class Channel:
+    """Events of one HTTP request's generations, in order, each with the index of its choice."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, logprobs: bool = False, choices: int = 1) -> None:
+        self._loop = loop
+        self._items: deque[Item] = deque()
+        self._lock = threading.Lock()
+        self._ready = asyncio.Event()
+        self._scheduled = False
+        self._backlog = 0
+        self._tickets: list[Ticket] = []
+        self._overrun = False
+        self.ledgers = [Ledger(logprobs) for _ in range(choices)]
+
+    # Model thread -----------------------------------------------------------------------------------------------------
+
+    def listener(self, choice: int, also: Callable[[Event], None]) -> Callable[[Event], None]:
+        """The engine's listener for one choice; `also` sees every event first (metrics)."""
+
+        def listen(event: Event) -> None:
+            also(event)
+            if isinstance(event, Round):
+                self.ledgers[choice].add(event)
+            else:
+                self._put(choice, event)
+
+        return listen
+
+    def _put(self, choice: int, event: Prefilling | Prefilled | Tokens | Finished | Failed) -> None:
+        with self._lock:
+            last = self._items[-1] if self._items else None
+            if isinstance(event, Tokens):
+                self._backlog += len(event.text)
+            if last is not None and last[0] == choice and isinstance(event, Tokens) and isinstance(last[1], Tokens):
+                self._items[-1] = (choice, Tokens(event.request, last[1].pieces + event.pieces))
+            elif (
+                last is not None
+                and last[0] == choice
+                and isinstance(event, Prefilling | Prefilled)
+                and isinstance(last[1], Prefilling)
+            ):
+                self._items[-1] = (choice, event)
+            else:
+                self._items.append((choice, event))
+            overrun = self._backlog > BACKLOG_CHARACTERS and not self._overrun
+            self._overrun |= overrun
+            wake, self._scheduled = not self._scheduled, True
+        if overrun:
+            self.cancel()
+        if wake:
+            # The loop may be closed while the engine still reports: nobody is left to read then.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._ready.set)
+
+    # Event loop -------------------------------------------------------------------------------------------------------
+
+    def attach(self, ticket: Ticket) -> None:
+        self._tickets.append(ticket)
+
+    def cancel(self, choice: int | None = None) -> None:
+        """Stop the engine's work for this request, or for one of its choices; may be called more than once."""
+        for ticket in self._tickets if choice is None else self._tickets[choice : choice + 1]:
+            ticket.cancel()
+
+    async def get(self, timeout: float) -> list[Item]:
+        """All that waits; an empty list when nothing came for `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ready.wait()
+        except TimeoutError:
+            return []
+        with self._lock:
+            items = list(self._items)
+            self._items.clear()
+            self._backlog = 0
+            self._scheduled = False
+            self._ready.clear()
+        return items

@@ -1,0 +1,461 @@
+"""Anthropic Messages: request to `Chat`, deltas to events, answers to a message.
+
+What agents put in and move about without meaning it is taken out here (billing line, cache_control), so that the same
+conversation is the same prompt on every turn.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Literal
+
+import msgspec
+
+from engine.chat import EFFORTS
+from engine.core import Usage
+from server import sse
+from server.content import content, image_from_base64, image_from_uri, merge_calls, name_results, tool_call
+from server.dialects.base import Identity, decode
+from server.errors import ApiError, bad
+from server.model import (
+    Answer,
+    CallArguments,
+    CallStart,
+    Chat,
+    Delta,
+    Done,
+    Format,
+    Image,
+    Message,
+    Reasoning,
+    Started,
+    Text,
+    Tool,
+    ToolChoice,
+    positive,
+    sampling_fields,
+    schema_format,
+    stops,
+)
+
+_BILLING = re.compile(r"x-anthropic-[a-z-]+: [^\n]*\n?")
+"""A line that clients put first and that may change with every request; a block is dropped when it is nothing else."""
+SIGNATURE = "ZHNwYXJr"
+"""Clients echo a thinking block only with a signature; this one says nothing."""
+
+# The request ----------------------------------------------------------------------------------------------------------
+
+
+class _Text(msgspec.Struct, tag="text"):
+    text: str
+
+
+class _Base64Source(msgspec.Struct, tag="base64"):
+    data: str
+    media_type: str = ""
+
+
+class _UrlSource(msgspec.Struct, tag="url"):
+    url: str
+
+
+class _TextSource(msgspec.Struct, tag="text"):
+    data: str
+    media_type: str = ""
+
+
+class _Image(msgspec.Struct, tag="image"):
+    source: _Base64Source | _UrlSource
+
+
+class _Document(msgspec.Struct, tag="document"):
+    source: _Base64Source | _UrlSource | _TextSource
+    title: str | None = None
+
+
+class _ToolUse(msgspec.Struct, tag="tool_use"):
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class _ToolResult(msgspec.Struct, tag="tool_result"):
+    tool_use_id: str
+    content: str | list[_Text | _Image | _Document] | None = None
+    is_error: bool | None = False
+
+
+class _Thinking(msgspec.Struct, tag="thinking"):
+    thinking: str
+
+
+class _Redacted(msgspec.Struct, tag="redacted_thinking"):
+    data: str = ""
+
+
+_Block = _Text | _Image | _Document | _ToolUse | _ToolResult | _Thinking | _Redacted
+
+
+class _Message(msgspec.Struct):
+    role: Literal["user", "assistant", "system"]
+    content: str | list[_Block]
+
+
+class _Tool(msgspec.Struct):
+    name: str = ""
+    type: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+
+
+class _Choice(msgspec.Struct):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = False
+
+
+class _ThinkingConfig(msgspec.Struct):
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = None
+
+
+class _OutputFormat(msgspec.Struct):
+    type: str
+    schema: Any = None
+
+
+class _OutputConfig(msgspec.Struct):
+    effort: str | None = None
+    format: _OutputFormat | None = None
+
+
+class _Count(msgspec.Struct, kw_only=True):
+    """What count_tokens takes."""
+
+    messages: list[_Message]
+    model: str = ""
+    system: str | list[_Text] | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: _Choice | None = None
+    thinking: _ThinkingConfig | None = None
+    output_config: _OutputConfig | None = None
+    output_format: _OutputFormat | None = None
+
+
+class _Request(_Count, kw_only=True):
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop_sequences: list[str] | None = None
+    stream: bool | None = False
+    seed: int | None = None
+    x_dspark: bool | None = None
+    drafter: str | None = None
+    draft_cap: int | None = None
+
+
+def parse(body: bytes) -> Chat:
+    request = decode(body, _Request)
+    chat = _chat(request)
+    chat.sampling = sampling_fields(
+        temperature=request.temperature, top_p=request.top_p, top_k=request.top_k, seed=request.seed
+    )
+    chat.max_tokens = positive(request.max_tokens, "max_tokens")
+    chat.stop = stops(request.stop_sequences, "stop_sequences")
+    chat.stream = bool(request.stream)
+    chat.provenance = bool(request.x_dspark)
+    chat.drafter, chat.cap = request.drafter, request.draft_cap
+    return chat
+
+
+def parse_count(body: bytes) -> Chat:
+    return _chat(decode(body, _Count))
+
+
+def _chat(request: _Count) -> Chat:
+    if not request.messages:
+        raise bad("messages: must hold at least one message.", "messages")
+    images: list[Image] = []
+    messages: list[Message] = []
+    system = _system(request.system)
+    if system:
+        messages.append({"role": "system", "content": system})
+    for i, message in enumerate(request.messages):
+        messages += _messages(message, f"messages[{i}]", images)
+    tools = tuple(
+        Tool(t.name, t.description or "", t.input_schema)
+        for t in request.tools or ()
+        # Tools that run at the vendor's (web search, code execution) have a type of their own and no schema.
+        if t.input_schema is not None and t.type in (None, "custom")
+    )
+    thinking, budget = _thinking(request.thinking)
+    effort = request.output_config.effort if request.output_config and thinking is not False else None
+    if effort not in EFFORTS:
+        effort = None
+    return Chat(
+        dialect="messages",
+        model=request.model,
+        messages=name_results(merge_calls(messages)),
+        tools=tools,
+        choice=_choice(request.tool_choice, tools),
+        format=_format(request),
+        thinking=thinking,
+        thinking_budget=budget,
+        effort=effort,
+        images=images,
+    )
+
+
+def _system(given: str | list[_Text] | None) -> str:
+    if given is None:
+        return ""
+    if isinstance(given, str):
+        match = _BILLING.match(given)
+        return given[match.end() :] if match else given
+    return "\n\n".join(b.text for b in given if not _BILLING.fullmatch(b.text) and b.text)
+
+
+def _messages(message: _Message, path: str, images: list[Image]) -> list[Message]:
+    if isinstance(message.content, str):
+        return [{"role": message.role, "content": message.content}]
+    if message.role == "assistant":
+        return [_assistant(message.content)]
+    results: list[Message] = []
+    parts: list[str | Image] = []
+    for i, block in enumerate(message.content):
+        where = f"{path}.content[{i}]"
+        if isinstance(block, _ToolResult):
+            results.append(_result(block, where, images))
+        elif isinstance(block, _Text | _Image | _Document):
+            parts.append(_part(block, where, images))
+        elif message.role == "user" and isinstance(block, _ToolUse):
+            raise bad(f"{where}.type: tool_use belongs to an assistant message.", f"{where}.type")
+    # Templates want results directly behind the call, whatever the client put first.
+    return results + ([{"role": message.role, "content": content(parts)}] if parts or not results else [])
+
+
+def _assistant(blocks: list[_Block]) -> Message:
+    message: Message = {"role": "assistant", "content": "".join(b.text for b in blocks if isinstance(b, _Text))}
+    reasoning = "".join(b.thinking for b in blocks if isinstance(b, _Thinking))
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    calls = [tool_call(b.id, b.name, b.input) for b in blocks if isinstance(b, _ToolUse)]
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _result(block: _ToolResult, path: str, images: list[Image]) -> Message:
+    given = block.content or ""
+    if isinstance(given, str):
+        found: Any = given
+    else:
+        found = content([_part(b, f"{path}.content[{i}]", images) for i, b in enumerate(given)])
+    if block.is_error:
+        found = f"Error: {found}" if isinstance(found, str) else [{"type": "text", "text": "Error:"}, *found]
+    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": found}
+
+
+def _part(block: _Text | _Image | _Document, path: str, images: list[Image]) -> str | Image:
+    if isinstance(block, _Text):
+        return block.text
+    source = block.source
+    if isinstance(block, _Document):
+        if isinstance(source, _TextSource):
+            return f"{block.title}\n{source.data}" if block.title else source.data
+        raise bad(f"{path}: only text documents can be read; send the document's text.", path)
+    image = (
+        image_from_uri(source.url, f"{path}.source.url")
+        if isinstance(source, _UrlSource)
+        else image_from_base64(source.data, source.media_type, f"{path}.source.data")
+    )
+    images.append(image)
+    return image
+
+
+def _thinking(given: _ThinkingConfig | None) -> tuple[bool | None, int | None]:
+    if given is None or given.type == "adaptive":
+        return None, None
+    return given.type == "enabled", given.budget_tokens if given.type == "enabled" else None
+
+
+def _choice(given: _Choice | None, tools: tuple[Tool, ...]) -> ToolChoice:
+    if given is None:
+        return ToolChoice()
+    parallel = not given.disable_parallel_tool_use
+    if given.type == "tool":
+        if given.name not in {t.name for t in tools}:
+            raise bad(f"tool_choice.name: no tool named '{given.name}' in tools.", "tool_choice.name")
+        return ToolChoice("named", given.name or "", parallel)
+    if given.type == "any":
+        if not tools:
+            raise bad("tool_choice: 'any' needs tools.", "tool_choice")
+        return ToolChoice("required", "", parallel)
+    return ToolChoice(given.type, "", parallel)
+
+
+def _format(request: _Count) -> Format | None:
+    given = (request.output_config.format if request.output_config else None) or request.output_format
+    if given is None:
+        return None
+    if given.type != "json_schema":
+        raise bad(f"output_config.format.type: '{given.type}' is not json_schema.", "output_config.format.type")
+    return schema_format(given.schema, "output_config.format.schema")
+
+
+# The answer -----------------------------------------------------------------------------------------------------------
+
+
+def usage_block(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt - usage.cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.cached,
+        "output_tokens": usage.completion,
+    }
+
+
+def _reason(done: Done | None, calls: bool) -> tuple[str, str | None]:
+    if done is None:
+        return "end_turn", None
+    if done.reason == "length":
+        return "max_tokens", None
+    if done.reason == "tool_calls" or calls:
+        return "tool_use", None
+    if done.reason == "stop_sequence":
+        return "stop_sequence", done.stop
+    return "end_turn", None
+
+
+def _input(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def answer(chat: Chat, answers: list[Answer], identity: Identity) -> dict[str, Any]:
+    found = answers[0]
+    blocks: list[dict[str, Any]] = []
+    for block in found.blocks:
+        if block.kind == "reasoning":
+            blocks.append({"type": "thinking", "thinking": block.text, "signature": SIGNATURE})
+        elif block.kind == "text":
+            blocks.append({"type": "text", "text": block.text})
+        elif block.complete:
+            blocks.append({"type": "tool_use", "id": block.id, "name": block.name, "input": _input(block.text)})
+    reason, stop = _reason(found.done, bool(found.calls()))
+    body: dict[str, Any] = {
+        "id": identity.id,
+        "type": "message",
+        "role": "assistant",
+        "model": identity.model,
+        "content": blocks or [{"type": "text", "text": ""}],
+        "stop_reason": reason,
+        "stop_sequence": stop,
+        "usage": usage_block(found.done.usage if found.done else Usage()),
+    }
+    if chat.provenance and found.done and found.done.provenance:
+        body["x_dspark"] = found.done.provenance.as_dict()
+    return body
+
+
+class MessageStream:
+    """message_start, blocks with gapless indices, message_delta, message_stop; pings in between."""
+
+    def __init__(self, chat: Chat, identity: Identity) -> None:
+        self._chat = chat
+        self._identity = identity
+        self._usage: Usage | None = None
+        self._index = -1
+        self._open: str | None = None
+        self._called = False
+
+    def open(self) -> list[bytes]:
+        return []
+
+    def frames(self, choice: int, delta: Delta) -> list[bytes]:
+        match delta:
+            case Started(prompt, cached):
+                return self._start(Usage(prompt=prompt, cached=cached))
+            case Reasoning(text):
+                block = {"type": "thinking", "thinking": "", "signature": ""}
+                return [*self._block("thinking", block), self._delta({"type": "thinking_delta", "thinking": text})]
+            case Text(text):
+                if not text:
+                    return []
+                block = {"type": "text", "text": ""}
+                return [*self._block("text", block), self._delta({"type": "text_delta", "text": text})]
+            case CallStart(_, call, name):
+                self._called = True
+                block = {"type": "tool_use", "id": call, "name": name, "input": {}}
+                return [*self._end_block(), *self._block("call", block)]
+            case CallArguments(_, text):
+                return [self._delta({"type": "input_json_delta", "partial_json": text})]
+            case Done():
+                return self._done(delta)
+            case _:
+                return []
+
+    def _start(self, usage: Usage) -> list[bytes]:
+        if self._usage is not None:
+            return []
+        self._usage = usage
+        message = {
+            "id": self._identity.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._identity.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage_block(usage),
+        }
+        return [self._event("message_start", message=message)]
+
+    def _block(self, kind: str, block: dict[str, Any]) -> list[bytes]:
+        if self._open == kind:
+            return []
+        ended = self._end_block()
+        self._index += 1
+        self._open = kind
+        return [*ended, self._event("content_block_start", index=self._index, content_block=block)]
+
+    def _end_block(self) -> list[bytes]:
+        if self._open is None:
+            return []
+        signed = [self._delta({"type": "signature_delta", "signature": SIGNATURE})] if self._open == "thinking" else []
+        self._open = None
+        return [*signed, self._event("content_block_stop", index=self._index)]
+
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return self._event("content_block_delta", index=self._index, delta=delta)
+
+    def _done(self, done: Done) -> list[bytes]:
+        frames = self._start(done.usage)
+        if self._index < 0:
+            frames += self._block("text", {"type": "text", "text": ""})
+        frames += self._end_block()
+        reason, stop = _reason(done, self._called)
+        extra: dict[str, Any] = {}
+        if self._chat.provenance and done.provenance:
+            extra["x_dspark"] = done.provenance.as_dict()
+        delta = {"stop_reason": reason, "stop_sequence": stop}
+        frames.append(self._event("message_delta", delta=delta, usage=usage_block(done.usage), **extra))
+        frames.append(self._event("message_stop"))
+        return frames
+
+    def heartbeat(self) -> list[bytes]:
+        return [self._event("ping")]
+
+    def broken(self, error: ApiError) -> list[bytes]:
+        return [sse.frame(error.anthropic(), "error")]
+
+    def close(self) -> list[bytes]:
+        return []
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        return sse.frame({"type": kind, **fields}, kind)

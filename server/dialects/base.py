@@ -1,0 +1,108 @@
+"""What the dialects share: decoding a body, the identity of an answer, and the contract of a stream renderer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from engine.chat import EFFORTS
+from engine.core import Usage
+from server.errors import ApiError, bad, from_validation
+from server.model import Answer, Delta, fresh_id
+
+T = TypeVar("T")
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """A typed request from JSON. Unknown fields are ignored, wrong types are a 400 that names the path."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise from_validation(str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError("The body is not valid JSON.") from error
+
+
+def effort_of(value: str | None, param: str) -> str | None:
+    """A reasoning effort that some template could take."""
+    if value is not None and value not in EFFORTS:
+        raise bad(f"{param}: '{value}' is none of {', '.join(EFFORTS)}.", param)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What stays the same over all frames of one answer."""
+
+    id: str
+    model: str
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @classmethod
+    def fresh(cls, prefix: str, model: str) -> Identity:
+        return cls(fresh_id(prefix), model)
+
+
+class Stream(Protocol):
+    """Renders deltas as they come. Every method returns complete frames."""
+
+    def open(self) -> list[bytes]:
+        """Before anything is known."""
+        ...
+
+    def frames(self, choice: int, delta: Delta) -> list[bytes]: ...
+
+    def heartbeat(self) -> list[bytes]:
+        """Something legal to say in silence, which resets the client's idle timer."""
+        ...
+
+    def broken(self, error: ApiError) -> list[bytes]:
+        """The in-stream error; nothing follows."""
+        ...
+
+    def close(self) -> list[bytes]:
+        """After the last choice is done."""
+        ...
+
+
+def add_usage(answers: list[Answer]) -> Usage:
+    """One usage for all choices: the prompt counts once."""
+    done = [a.done.usage for a in answers if a.done is not None]
+    return sum_usage(done)
+
+
+def sum_usage(parts: list[Usage]) -> Usage:
+    if not parts:
+        return Usage()
+    first = parts[0]
+    return Usage(
+        prompt=first.prompt,
+        completion=sum(u.completion for u in parts),
+        cached=first.cached,
+        drafted=sum(u.drafted for u in parts),
+        accepted=sum(u.accepted for u in parts),
+        rounds=sum(u.rounds for u in parts),
+        prefill_ms=first.prefill_ms,
+        decode_ms=max(u.decode_ms for u in parts),
+    )
+
+
+def reasoning_tokens(answers: list[Answer]) -> int:
+    return sum(a.done.reasoning_tokens for a in answers if a.done is not None)
+
+
+def openai_usage(usage: Usage, reasoning: int = 0) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "total_tokens": usage.prompt + usage.completion,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {
+            "reasoning_tokens": reasoning,
+            "accepted_prediction_tokens": usage.accepted,
+            "rejected_prediction_tokens": usage.drafted - usage.accepted,
+        },
+    }

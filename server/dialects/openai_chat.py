@@ -1,0 +1,431 @@
+"""OpenAI Chat Completions: request to `Chat`, deltas to chunks, answers to a completion."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from engine.core import Usage
+from server import sse
+from server.content import content, image_from_uri, name_results, tool_call
+from server.dialects.base import Identity, add_usage, decode, effort_of, openai_usage, reasoning_tokens, sum_usage
+from server.errors import ApiError, bad
+from server.model import (
+    Answer,
+    CallArguments,
+    CallStart,
+    Chat,
+    Delta,
+    Done,
+    Format,
+    Image,
+    Message,
+    Progress,
+    Reasoning,
+    Text,
+    TokenLogprob,
+    Tool,
+    ToolChoice,
+    positive,
+    sampling_fields,
+    schema_format,
+    stops,
+)
+
+# The request ----------------------------------------------------------------------------------------------------------
+
+
+class _Text(msgspec.Struct, tag="text"):
+    text: str
+
+
+class _Refusal(msgspec.Struct, tag="refusal"):
+    refusal: str = ""
+
+
+class _Url(msgspec.Struct):
+    url: str
+
+
+class _Image(msgspec.Struct, tag="image_url"):
+    image_url: _Url | str
+
+
+_Part = _Text | _Image | _Refusal
+
+
+class _CalledFunction(msgspec.Struct):
+    name: str
+    arguments: str | dict[str, Any] = ""
+
+
+class _Call(msgspec.Struct):
+    function: _CalledFunction
+    id: str = ""
+
+
+class _Message(msgspec.Struct):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[_Part] | None = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class _Function(msgspec.Struct):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _Tool(msgspec.Struct):
+    type: str = "function"
+    function: _Function | None = None
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Choice(msgspec.Struct):
+    function: _Named | None = None
+    type: str = "function"
+
+
+class _JsonSchema(msgspec.Struct):
+    schema: Any = None
+    name: str = ""
+
+
+class _ResponseFormat(msgspec.Struct):
+    type: str
+    json_schema: _JsonSchema | None = None
+
+
+class _Structured(msgspec.Struct):
+    json: dict[str, Any] | None = None
+    regex: str | None = None
+    grammar: str | None = None
+    choice: list[str] | None = None
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool = False
+
+
+class Sampled(msgspec.Struct, kw_only=True):
+    """Fields that Completions shares."""
+
+    model: str = ""
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    repeat_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    n: int | None = None
+    max_tokens: int | None = None
+    stream: bool | None = False
+    stream_options: _StreamOptions | None = None
+    x_dspark: bool | None = None
+    drafter: str | None = None
+    draft_cap: int | None = None
+    structured_outputs: _Structured | None = None
+
+    def fields(self) -> dict[str, Any]:
+        return sampling_fields(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty if self.repetition_penalty is not None else self.repeat_penalty,
+            logit_bias=_bias(self.logit_bias),
+            seed=self.seed,
+        )
+
+    def structured(self) -> Format | None:
+        wanted = self.structured_outputs
+        if wanted is None:
+            return None
+        if wanted.json is not None:
+            return Format("schema", wanted.json)
+        if wanted.regex is not None:
+            return Format("regex", wanted.regex)
+        if wanted.grammar is not None:
+            return Format("lark", wanted.grammar)
+        if wanted.choice is not None:
+            return Format("choice", tuple(wanted.choice))
+        raise bad("structured_outputs: give json, regex, grammar or choice.", "structured_outputs")
+
+
+class _Request(Sampled, kw_only=True):
+    messages: list[_Message]
+    max_completion_tokens: int | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | _Choice | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: _ResponseFormat | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    reasoning_effort: str | None = None
+    enable_thinking: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    return_progress: bool | None = None
+
+
+def _bias(given: dict[str, float] | None) -> dict[int, float] | None:
+    if given is None:
+        return None
+    bias: dict[int, float] = {}
+    for key, value in given.items():
+        if not key.lstrip("-").isdigit() or not -100 <= value <= 100:
+            raise bad("logit_bias: maps token ids to numbers from -100 to 100.", "logit_bias")
+        bias[int(key)] = value
+    return bias
+
+
+def parse(body: bytes) -> Chat:
+    request = decode(body, _Request)
+    if not request.messages:
+        raise bad("messages: must hold at least one message.", "messages")
+    images: list[Image] = []
+    messages = [_message(m, f"messages[{i}]", images) for i, m in enumerate(request.messages)]
+    tools = tuple(_tool(t.function) for t in request.tools or () if t.type == "function" and t.function)
+    kwargs = dict(request.chat_template_kwargs or {})
+    thinking = kwargs.pop("enable_thinking", request.enable_thinking)
+    if thinking is not None and not isinstance(thinking, bool):
+        raise bad("chat_template_kwargs.enable_thinking: must be true or false.", "chat_template_kwargs")
+    effort = effort_of(request.reasoning_effort, "reasoning_effort")
+    if effort == "none":
+        effort, thinking = None, False
+    return Chat(
+        dialect="chat",
+        model=request.model,
+        messages=name_results(messages),
+        tools=tools,
+        choice=_choice(request, tools),
+        format=_format(request.response_format) or request.structured(),
+        sampling=request.fields(),
+        max_tokens=positive(request.max_completion_tokens, "max_completion_tokens")
+        or positive(request.max_tokens, "max_tokens"),
+        stop=stops(request.stop, "stop"),
+        n=positive(request.n, "n") or 1,
+        logprobs=_logprobs(request.logprobs, request.top_logprobs),
+        thinking=thinking,
+        effort=effort,
+        template_kwargs=kwargs,
+        images=images,
+        drafter=request.drafter,
+        cap=request.draft_cap,
+        stream=bool(request.stream),
+        include_usage=bool(request.stream_options and request.stream_options.include_usage),
+        progress=bool(request.return_progress),
+        provenance=bool(request.x_dspark),
+    )
+
+
+def _message(message: _Message, path: str, images: list[Image]) -> Message:
+    role = {"developer": "system", "function": "tool"}.get(message.role, message.role)
+    out: Message = {"role": role, "content": _content(message.content, path, images)}
+    if message.tool_calls:
+        out["tool_calls"] = [tool_call(c.id, c.function.name, c.function.arguments) for c in message.tool_calls]
+    elif message.content is None and role != "assistant":
+        raise bad(f"{path}.content: a {message.role} message needs content.", f"{path}.content")
+    reasoning = message.reasoning_content or message.reasoning
+    if reasoning:
+        out["reasoning_content"] = reasoning
+    if message.tool_call_id:
+        out["tool_call_id"] = message.tool_call_id
+    if message.name:
+        out["name"] = message.name
+    return out
+
+
+def _content(given: str | list[_Part] | None, path: str, images: list[Image]) -> Any:
+    if given is None or isinstance(given, str):
+        return given or ""
+    parts: list[str | Image] = []
+    for i, part in enumerate(given):
+        if isinstance(part, _Text):
+            parts.append(part.text)
+        elif isinstance(part, _Image):
+            url = part.image_url if isinstance(part.image_url, str) else part.image_url.url
+            image = image_from_uri(url, f"{path}.content[{i}].image_url")
+            parts.append(image)
+            images.append(image)
+    return content(parts)
+
+
+def _tool(function: _Function) -> Tool:
+    return Tool(function.name, function.description or "", function.parameters or {})
+
+
+def _choice(request: _Request, tools: tuple[Tool, ...]) -> ToolChoice:
+    parallel = request.parallel_tool_calls is not False
+    given = request.tool_choice
+    if isinstance(given, _Choice):
+        name = given.function.name if given.function else ""
+        if name not in {t.name for t in tools}:
+            raise bad(f"tool_choice: no tool named '{name}' in tools.", "tool_choice")
+        return ToolChoice("named", name, parallel)
+    if given == "required" and not tools:
+        raise bad("tool_choice: 'required' needs tools.", "tool_choice")
+    return ToolChoice(given or "auto", "", parallel)
+
+
+def _format(given: _ResponseFormat | None) -> Format | None:
+    if given is None or given.type == "text":
+        return None
+    if given.type == "json_object":
+        return Format("json")
+    if given.type == "json_schema":
+        if given.json_schema is None:
+            raise bad("response_format.json_schema: is missing.", "response_format.json_schema")
+        return schema_format(given.json_schema.schema, "response_format.json_schema.schema")
+    raise bad(
+        f"response_format.type: '{given.type}' is none of text, json_object, json_schema.", "response_format.type"
+    )
+
+
+def _logprobs(wanted: bool | None, top: int | None) -> int | None:
+    if top is not None and not 0 <= top <= 20:
+        raise bad(f"top_logprobs: must be between 0 and 20, got {top}.", "top_logprobs")
+    return (top or 0) if wanted else None
+
+
+# The answer -----------------------------------------------------------------------------------------------------------
+
+_REASONS = {"stop": "stop", "stop_sequence": "stop", "length": "length", "tool_calls": "tool_calls", "cancel": "stop"}
+
+
+def answer(chat: Chat, answers: list[Answer], identity: Identity) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "id": identity.id,
+        "object": "chat.completion",
+        "created": identity.created,
+        "model": identity.model,
+        "choices": [_answer_choice(chat, i, a) for i, a in enumerate(answers)],
+        "usage": openai_usage(add_usage(answers), reasoning_tokens(answers)),
+    }
+    if chat.provenance:
+        body["x_dspark"] = [a.done.provenance.as_dict() for a in answers if a.done and a.done.provenance]
+        if chat.n == 1:
+            body["x_dspark"] = body["x_dspark"][0] if body["x_dspark"] else None
+    return body
+
+
+def _answer_choice(chat: Chat, index: int, found: Answer) -> dict[str, Any]:
+    calls = found.calls()
+    message: dict[str, Any] = {"role": "assistant", "content": found.text or (None if calls else ""), "refusal": None}
+    if found.reasoning:
+        message["reasoning_content"] = found.reasoning
+    if calls:
+        message["tool_calls"] = [
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.text}} for c in calls
+        ]
+    return {
+        "index": index,
+        "message": message,
+        "logprobs": None if chat.logprobs is None else logprobs_block(found.logprobs),
+        "finish_reason": _REASONS[found.done.reason] if found.done else "stop",
+    }
+
+
+def logprobs_block(entries: list[TokenLogprob] | tuple[TokenLogprob, ...]) -> dict[str, Any]:
+    return {
+        "content": [
+            {
+                "token": e.text,
+                "bytes": list(e.bytes),
+                "logprob": e.logprob,
+                "top_logprobs": [{"token": t, "bytes": list(b), "logprob": p} for t, b, p in e.top],
+            }
+            for e in entries
+        ],
+        "refusal": None,
+    }
+
+
+class ChatStream:
+    """role chunk, deltas, an empty delta with the reason, a usage chunk when asked for, [DONE]."""
+
+    def __init__(self, chat: Chat, identity: Identity) -> None:
+        self._chat = chat
+        self._identity = identity
+        self._usages: list[Usage] = []
+        self._reasoning = 0
+        self._base = {
+            "id": identity.id,
+            "object": "chat.completion.chunk",
+            "created": identity.created,
+            "model": identity.model,
+        }
+
+    def open(self) -> list[bytes]:
+        return [self._chunk(i, {"role": "assistant", "content": ""}) for i in range(self._chat.n)]
+
+    def frames(self, choice: int, delta: Delta) -> list[bytes]:
+        match delta:
+            case Reasoning(text):
+                return [self._chunk(choice, {"reasoning_content": text})]
+            case Text(text, logprobs):
+                extra = {"logprobs": logprobs_block(logprobs)} if self._chat.logprobs is not None else {}
+                return [self._chunk(choice, {"content": text}, **extra)]
+            case CallStart(index, call, name):
+                function = {"name": name, "arguments": ""}
+                piece = {"index": index, "id": call, "type": "function", "function": function}
+                return [self._chunk(choice, {"tool_calls": [piece]})]
+            case CallArguments(index, text):
+                piece = {"index": index, "function": {"arguments": text}}
+                return [self._chunk(choice, {"tool_calls": [piece]})]
+            case Progress(done, total, cached) if self._chat.progress:
+                progress = {"total": total, "cache": cached, "processed": done}
+                return [self._frame({"choices": [self._choice(choice, {}, None)], "prompt_progress": progress})]
+            case Done():
+                return self._done(choice, delta)
+            case _:
+                return []
+
+    def _done(self, choice: int, done: Done) -> list[bytes]:
+        self._usages.append(done.usage)
+        self._reasoning += done.reasoning_tokens
+        extra: dict[str, Any] = {}
+        if self._chat.provenance and done.provenance:
+            extra["x_dspark"] = done.provenance.as_dict()
+        return [self._frame({"choices": [self._choice(choice, {}, _REASONS[done.reason])], **extra})]
+
+    def heartbeat(self) -> list[bytes]:
+        return [self._chunk(0, {"content": ""})]
+
+    def broken(self, error: ApiError) -> list[bytes]:
+        return [sse.frame(error.openai()), sse.DONE]
+
+    def close(self) -> list[bytes]:
+        tail = [sse.DONE]
+        if self._chat.include_usage:
+            tail.insert(
+                0, self._frame({"choices": [], "usage": openai_usage(sum_usage(self._usages), self._reasoning)})
+            )
+        return tail
+
+    def _choice(self, choice: int, delta: dict[str, Any], reason: str | None, **extra: Any) -> dict[str, Any]:
+        return {"index": choice, "delta": delta, "logprobs": None, "finish_reason": reason, **extra}
+
+    def _chunk(self, choice: int, delta: dict[str, Any], **extra: Any) -> bytes:
+        return self._frame({"choices": [self._choice(choice, delta, None, **extra)]})
+
+    def _frame(self, body: dict[str, Any]) -> bytes:
+        whole = {**self._base, **body}
+        if self._chat.include_usage:
+            whole.setdefault("usage", None)
+        return sse.frame(whole)

@@ -1,0 +1,141 @@
+"""OpenAI Completions: raw text or token ids in, text out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.core import Usage
+from server import sse
+from server.dialects.base import Identity, add_usage, decode, openai_usage, sum_usage
+from server.dialects.openai_chat import Sampled
+from server.errors import ApiError, bad
+from server.model import Answer, Chat, Delta, Done, Text, TokenLogprob, positive, stops
+
+
+class _Request(Sampled, kw_only=True):
+    prompt: str | list[int | str]
+    logprobs: int | bool | None = None
+    echo: bool | None = False
+    suffix: str | None = None
+
+
+def parse(body: bytes) -> Chat:
+    request = decode(body, _Request)
+    prompt: Any = request.prompt
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
+        if len(prompt) != 1:
+            raise bad("prompt: one prompt a request; send several requests, they are batched.", "prompt")
+        prompt = prompt[0]
+    if not prompt:
+        raise bad("prompt: must not be empty.", "prompt")
+    if isinstance(prompt, list) and not all(isinstance(t, int) for t in prompt):
+        raise bad("prompt: give a text or a list of token ids.", "prompt")
+    if request.suffix:
+        raise bad("suffix: is not supported; put the text after the cursor into the prompt.", "suffix")
+    top = request.logprobs
+    if top is not None and not 0 <= top <= 20:
+        raise bad(f"logprobs: must be between 0 and 20, got {top}.", "logprobs")
+    return Chat(
+        dialect="completions",
+        model=request.model,
+        prompt=prompt,
+        format=request.structured(),
+        sampling=request.fields(),
+        max_tokens=positive(request.max_tokens, "max_tokens"),
+        stop=stops(request.stop, "stop"),
+        n=positive(request.n, "n") or 1,
+        logprobs=None if top is None or top is False else int(top),
+        drafter=request.drafter,
+        cap=request.draft_cap,
+        stream=bool(request.stream),
+        include_usage=bool(request.stream_options and request.stream_options.include_usage),
+        provenance=bool(request.x_dspark),
+        echo=prompt if request.echo and isinstance(prompt, str) else None,
+    )
+
+
+def _reason(done: Done | None) -> str:
+    return "length" if done is not None and done.reason == "length" else "stop"
+
+
+def _logprobs(entries: list[TokenLogprob] | tuple[TokenLogprob, ...], start: int) -> dict[str, Any]:
+    offsets, at = list[int](), start
+    for entry in entries:
+        offsets.append(at)
+        at += len(entry.text)
+    return {
+        "tokens": [e.text for e in entries],
+        "token_logprobs": [e.logprob for e in entries],
+        "top_logprobs": [{t: p for t, _, p in e.top} for e in entries],
+        "text_offset": offsets,
+    }
+
+
+def answer(chat: Chat, answers: list[Answer], identity: Identity) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "id": identity.id,
+        "object": "text_completion",
+        "created": identity.created,
+        "model": identity.model,
+        "choices": [
+            {
+                "index": i,
+                "text": (chat.echo or "") + a.text,
+                "logprobs": None if chat.logprobs is None else _logprobs(a.logprobs, len(chat.echo or "")),
+                "finish_reason": _reason(a.done),
+            }
+            for i, a in enumerate(answers)
+        ],
+        "usage": openai_usage(add_usage(answers)),
+    }
+    if chat.provenance:
+        body["x_dspark"] = [a.done.provenance.as_dict() for a in answers if a.done and a.done.provenance]
+    return body
+
+
+class CompletionStream:
+    def __init__(self, chat: Chat, identity: Identity) -> None:
+        self._chat = chat
+        self._usages: list[Usage] = []
+        self._offsets = [len(chat.echo or "")] * chat.n
+        self._base = {
+            "id": identity.id,
+            "object": "text_completion",
+            "created": identity.created,
+            "model": identity.model,
+        }
+
+    def open(self) -> list[bytes]:
+        return [self._chunk(i, self._chat.echo) for i in range(self._chat.n)] if self._chat.echo else []
+
+    def frames(self, choice: int, delta: Delta) -> list[bytes]:
+        match delta:
+            case Text(text, logprobs):
+                block = _logprobs(logprobs, self._offsets[choice]) if self._chat.logprobs is not None else None
+                self._offsets[choice] += len(text)
+                return [self._chunk(choice, text, logprobs=block)]
+            case Done():
+                self._usages.append(delta.usage)
+                extra = {"x_dspark": delta.provenance.as_dict()} if self._chat.provenance and delta.provenance else {}
+                return [self._chunk(choice, "", _reason(delta), **extra)]
+            case _:
+                return []
+
+    def heartbeat(self) -> list[bytes]:
+        return [self._chunk(0, "")]
+
+    def broken(self, error: ApiError) -> list[bytes]:
+        return [sse.frame(error.openai()), sse.DONE]
+
+    def close(self) -> list[bytes]:
+        tail = [sse.DONE]
+        if self._chat.include_usage:
+            usage = openai_usage(sum_usage(self._usages))
+            tail.insert(0, sse.frame({**self._base, "choices": [], "usage": usage}))
+        return tail
+
+    def _chunk(
+        self, choice: int, text: str, reason: str | None = None, logprobs: dict[str, Any] | None = None, **extra: Any
+    ) -> bytes:
+        piece = {"index": choice, "text": text, "logprobs": logprobs, "finish_reason": reason}
+        return sse.frame({**self._base, "choices": [piece], **extra})

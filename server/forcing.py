@@ -1,0 +1,119 @@
+"""A `Chat` as a prompt and its constraints: templates, tools, formats, and where a constraint begins to hold.
+
+Knows the engine's chat format and grammars; no dialect and no queue.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from engine.chat import ThinkSplitter
+from engine.constraints import Gate, Grammars
+from engine.engine import Engine
+from engine.errors import UsageError
+from engine.processors import Processor
+from server.errors import bad
+from server.model import Chat, Message, Tool
+from server.settings import Settings
+from server.tools import family_of
+from server.tools.grammar import forced, taught, untaught
+
+_grammars: weakref.WeakKeyDictionary[Engine, Grammars] = weakref.WeakKeyDictionary()
+_grammars_lock = threading.Lock()
+
+
+def render(engine: Engine, chat: Chat, settings: Settings) -> tuple[list[int], tuple[int, ...], ThinkSplitter]:
+    """(prompt ids, boundaries, splitter for what follows)."""
+    form = engine.format
+    messages: list[Message] = chat.messages
+    tools: Sequence[Tool] = () if chat.choice.mode == "none" else chat.tools
+    shapes: list[dict[str, Any]] | None = [t.template() for t in tools] or None
+    if "tools" not in form.source:
+        shapes = None
+        messages = untaught(messages)
+        if tools:
+            messages = _with_system(messages, taught(tools))
+    thinking = settings.thinking if chat.thinking is None else chat.thinking
+    if not form.thinks:
+        thinking = None
+    effort = chat.effort or settings.effort
+    prompt = form.prompt(messages, thinking=thinking, effort=effort, tools=shapes, extra=chat.template_kwargs or None)
+    return prompt.ids, prompt.boundaries, form.splitter(prompt.ids)
+
+
+def splitter(engine: Engine, prompt: Sequence[int]) -> ThinkSplitter:
+    return engine.format.splitter(prompt)
+
+
+def _with_system(messages: list[Message], text: str) -> list[Message]:
+    first = messages[0] if messages else None
+    if first is not None and first["role"] == "system" and isinstance(first["content"], str):
+        return [{**first, "content": f"{first['content']}\n\n{text}"}, *messages[1:]]
+    return [{"role": "system", "content": text}, *messages]
+
+
+# Constraints ----------------------------------------------------------------------------------------------------------
+
+
+def processors(engine: Engine, chat: Chat, prompt: Sequence[int]) -> tuple[Processor, ...]:
+    """The request's constraint, fresh for one sequence."""
+    forced_call = chat.choice.mode in ("required", "named") and bool(chat.tools)
+    if chat.format is None and not forced_call:
+        return ()
+    grammars = _grammars_of(engine)
+    try:
+        grammar = _forced(engine, chat, grammars) if forced_call else _format(chat, grammars)
+    except UsageError as error:
+        raise bad(f"{_param(chat, forced_call)}: {error}", _param(chat, forced_call)) from error
+    return (grammars.constraint(grammar, _gate(engine, chat, prompt)),)
+
+
+def _param(chat: Chat, forced_call: bool) -> str:
+    if forced_call:
+        return "tools"
+    return {"chat": "response_format", "responses": "text.format", "messages": "output_config.format"}.get(
+        chat.dialect, "structured_outputs"
+    )
+
+
+def _forced(engine: Engine, chat: Chat, grammars: Grammars) -> str:
+    tools = [t for t in chat.tools if chat.choice.mode == "required" or t.name == chat.choice.name]
+    return grammars.lark(forced(family_of(engine.format.source), tools, engine.tokenizer.token))
+
+
+def _format(chat: Chat, grammars: Grammars) -> str:
+    assert chat.format is not None
+    kind, value = chat.format.kind, chat.format.value
+    if kind == "json":
+        return grammars.json()
+    if kind == "schema":
+        return grammars.schema(value)
+    if kind == "regex":
+        return grammars.regex(value)
+    if kind == "choice":
+        return grammars.choice(value)
+    return grammars.lark(value)
+
+
+def _gate(engine: Engine, chat: Chat, prompt: Sequence[int]) -> Gate | None:
+    """Reasoning comes before the constraint: begun by the prompt, or by the model where it may."""
+    form = engine.format
+    if chat.prompt is not None or not form.style.closer:
+        return None
+    closer = tuple(engine.tokenizer.encode(form.style.closer, special=True))
+    if form.starts_thinking(prompt):
+        return Gate(closer)
+    opener = engine.tokenizer.token(form.style.opener.strip())
+    # An opener of several tokens cannot be let through by its first one alone.
+    return Gate(closer, opener) if chat.thinking is True and form.thinks and opener is not None else None
+
+
+def _grammars_of(engine: Engine) -> Grammars:
+    with _grammars_lock:
+        if engine not in _grammars:
+            spec = engine.spec
+            _grammars[engine] = Grammars(engine.tokenizer, spec.vocab_size, spec.stop_ids)
+        return _grammars[engine]

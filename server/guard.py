@@ -1,0 +1,173 @@
+"""What every request must pass before a route sees it: size of headers, Host, Origin, key. And the access log.
+
+A browser page must not reach a server on this machine: Host stops rebinding, Origin stops cross-site calls. Knows no
+dialect beyond the envelope of its refusals.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+import time
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.errors import ApiError
+from server.settings import Settings
+
+log = logging.getLogger("dspark.access")
+
+PUBLIC = frozenset({"/", "/health"})
+"""Routes that ask for no key; they tell nothing worth a key."""
+METHODS = "GET, POST, DELETE, OPTIONS"
+ALLOWED_HEADERS = "authorization, content-type, x-api-key, anthropic-version, anthropic-beta, x-dspark"
+
+
+def error_body(path: str, error: ApiError) -> bytes:
+    messages = path.startswith(("/v1/messages", "/messages"))
+    return msgspec.json.encode(error.anthropic() if messages else error.openai())
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def host_of(value: str) -> str:
+    """The host without port and brackets, in lower case."""
+    try:
+        return (urlsplit(f"//{value}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+class Guard:
+    """ASGI middleware; the outermost part of the application."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._settings = settings
+        self._hosts = {h.lower() for h in (settings.host, *settings.allowed_hosts)}
+        # Digests have one length, so that comparing them tells nothing about a key's.
+        self._keys = [hashlib.sha256(k.encode()).digest() for k in settings.keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status = 0
+        headers = Headers(scope=scope)
+        scope["path"] = scope["path"].rstrip("/") or "/"
+        origin = headers.get("origin")
+        allowed_origin = origin if origin and self._origin_allowed(origin) else None
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if allowed_origin:
+                    message = {**message, "headers": [*message["headers"], *_cors(allowed_origin)]}
+            await send(message)
+
+        try:
+            self._check(scope, headers, origin, allowed_origin)
+        except ApiError as error:
+            await _refuse(answer, scope["path"], error)
+        else:
+            if scope["method"] == "OPTIONS":
+                await _preflight(answer)
+            else:
+                await self._app(scope, receive, answer)
+        finally:
+            spent = (time.perf_counter() - began) * 1e3
+            # The path comes from outside: escaped, so that it cannot forge lines or steer a terminal.
+            log.info("%s %s %d %.0f ms", scope["method"], ascii(scope["path"][:200])[1:-1], status, spent)
+
+    def _check(self, scope: Scope, headers: Headers, origin: str | None, allowed_origin: str | None) -> None:
+        if sum(len(k) + len(v) for k, v in scope["headers"]) > self._settings.max_header:
+            raise ApiError("The request's headers are too large.", status=431)
+        if not self._host_allowed(headers.get("host", "")):
+            raise ApiError(
+                "This Host is not served here; start the server with --allowed-host to add it.", "permission"
+            )
+        if origin and not allowed_origin:
+            raise ApiError(
+                "This Origin may not use the server; start it with --allowed-origin to add it.", "permission"
+            )
+        if scope["method"] != "OPTIONS" and scope["path"] not in PUBLIC:
+            self._authenticate(headers)
+
+    def _host_allowed(self, value: str) -> bool:
+        host = host_of(value)
+        if is_loopback(host) or host in self._hosts:
+            return True
+        try:
+            # Rebinding needs a name; an address in the Host header is the one that was connected to.
+            ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return True
+
+    def _origin_allowed(self, origin: str) -> bool:
+        return origin in self._settings.allowed_origins or is_loopback(host_of(urlsplit(origin).netloc))
+
+    def _authenticate(self, headers: Headers) -> None:
+        if not self._keys:
+            return
+        bearer = headers.get("authorization", "")
+        given = [headers.get("x-api-key"), bearer[7:].strip() if bearer[:7].lower() == "bearer " else None]
+        if not _matches((g for g in given if g), self._keys):
+            raise ApiError(
+                "The API key is missing or wrong.",
+                "authentication",
+                code="invalid_api_key",
+                headers={"www-authenticate": "Bearer"},
+            )
+
+
+def _matches(given: Iterable[str], keys: list[bytes]) -> bool:
+    """Whether any given key is one of ours; takes as long whichever it is."""
+    found = False
+    for value in given:
+        digest = hashlib.sha256(value.encode("utf-8", "surrogateescape")).digest()
+        for key in keys:
+            found |= hmac.compare_digest(digest, key)
+    return found
+
+
+def _cors(origin: str) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
+        (b"vary", b"Origin"),
+        (b"access-control-allow-methods", METHODS.encode()),
+        (b"access-control-allow-headers", ALLOWED_HEADERS.encode()),
+    ]
+
+
+async def _preflight(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": [(b"allow", METHODS.encode())]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _refuse(send: Send, path: str, error: ApiError) -> None:
+    """Answer without reading the body; the connection closes, because its rest is unread."""
+    body = error_body(path, error)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+        *((k.encode(), v.encode()) for k, v in error.headers.items()),
+    ]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,303 @@
+"""The internal request and the deltas that answer it: what all dialects translate to and from.
+
+Messages are in the shape that chat templates read (role, content, tool_calls, reasoning_content). Knows no dialect, no
+socket and no engine beyond its value types.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from engine.core import Source, Usage
+from server.errors import ApiError, bad
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may call."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    namespace: str | None = None
+    """Outer name of a nested tool; `name` is then the joined name that the model sees."""
+
+    def template(self) -> dict[str, Any]:
+        """The shape that chat templates expect."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": dict(self.parameters) or {"type": "object", "properties": {}},
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    mode: Literal["auto", "none", "required", "named"] = "auto"
+    name: str = ""
+    parallel: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A promise about the whole answer text."""
+
+    kind: Literal["json", "schema", "regex", "lark", "choice"]
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    data: bytes
+    media_type: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Chat:
+    """One request for an answer, whatever the dialect."""
+
+    dialect: Literal["chat", "completions", "responses", "messages"]
+    model: str = ""
+    messages: list[Message] = field(default_factory=list[Message])
+    prompt: str | list[int] | None = None
+    """Raw text or ids in place of messages (completions)."""
+    tools: tuple[Tool, ...] = ()
+    choice: ToolChoice = ToolChoice()
+    format: Format | None = None
+    sampling: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Fields of `Sampling` that the request gave; the others come from the server's defaults."""
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    n: int = 1
+    logprobs: int | None = None
+    thinking: bool | None = None
+    thinking_budget: int | None = None
+    effort: str | None = None
+    template_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    images: list[Image] = field(default_factory=list[Image])
+    drafter: str | None = None
+    cap: int | None = None
+    stream: bool = False
+    include_usage: bool = False
+    progress: bool = False
+    """Whether the client asked for prefill progress in the stream."""
+    provenance: bool = False
+    """Whether the client asked for the x_dspark block."""
+    echo: Any = None
+    """What the renderer wants to remember of the request (dialect-private)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    text: str
+    bytes: tuple[int, ...]
+    logprob: float
+    top: tuple[tuple[str, tuple[int, ...], float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where the answer's tokens came from and how fast: the x_dspark block."""
+
+    drafter: str = "none"
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    tokens_per_second: float = 0.0
+    prefill_ms: float = 0.0
+    queued_ms: float = 0.0
+    runs: tuple[tuple[Source, int], ...] = ()
+    """Run lengths over the delivered tokens."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "drafter": self.drafter,
+            "rounds": self.rounds,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "acceptance": round(self.accepted / self.drafted, 4) if self.drafted else None,
+            "tokens_per_second": round(self.tokens_per_second, 2),
+            "prefill_ms": round(self.prefill_ms, 2),
+            "queued_ms": round(self.queued_ms, 2),
+            "sources": [[source.value, count] for source, count in self.runs],
+        }
+
+
+# What answers a request -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    done: int
+    total: int
+    cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The prompt was matched against the cache; counts are final."""
+
+    prompt: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    index: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """The call's arguments are complete. A call cut by the length limit has none."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    reason: Literal["stop", "stop_sequence", "length", "tool_calls", "cancel"]
+    usage: Usage
+    stop: str | None = None
+    provenance: Provenance | None = None
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    error: ApiError
+
+
+Delta = Progress | Started | Reasoning | Text | CallStart | CallArguments | CallEnd | Done | Broken
+
+
+@dataclass(slots=True)
+class Block:
+    """One stretch of an answer, in order."""
+
+    kind: Literal["reasoning", "text", "call"]
+    text: str = ""
+    id: str = ""
+    name: str = ""
+    complete: bool = True
+
+
+@dataclass(slots=True)
+class Answer:
+    """A whole answer, collected from its deltas; the non-streamed dialects render this."""
+
+    blocks: list[Block] = field(default_factory=list[Block])
+    logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+    done: Done | None = None
+
+    def add(self, delta: Delta) -> None:
+        match delta:
+            case Reasoning(text):
+                self._append("reasoning", text)
+            case Text(text, logprobs):
+                self._append("text", text)
+                self.logprobs += logprobs
+            case CallStart(_, call, name):
+                self.blocks.append(Block("call", id=call, name=name, complete=False))
+            case CallArguments(index, text):
+                self.calls(all=True)[index].text += text
+            case CallEnd(index):
+                self.calls(all=True)[index].complete = True
+            case Done():
+                self.done = delta
+            case _:
+                pass
+
+    def _append(self, kind: Literal["reasoning", "text"], text: str) -> None:
+        if not text:
+            return
+        if not self.blocks or self.blocks[-1].kind != kind:
+            self.blocks.append(Block(kind))
+        self.blocks[-1].text += text
+
+    def calls(self, *, all: bool = False) -> list[Block]:
+        return [b for b in self.blocks if b.kind == "call" and (all or b.complete)]
+
+    @property
+    def text(self) -> str:
+        return "".join(b.text for b in self.blocks if b.kind == "text")
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(b.text for b in self.blocks if b.kind == "reasoning")
+
+
+def fresh_id(prefix: str) -> str:
+    return f"{prefix}{secrets.token_hex(12)}"
+
+
+# Validation that all dialects share -----------------------------------------------------------------------------------
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "temperature": (0.0, 100.0),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "top_k": (-1, 1 << 31),
+    "presence_penalty": (-2.0, 2.0),
+    "frequency_penalty": (-2.0, 2.0),
+    "repetition_penalty": (0.01, 100.0),
+}
+
+
+def sampling_fields(**given: Any) -> dict[str, Any]:
+    """Keep what was given, refuse what is out of range."""
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in _RANGES:
+            low, high = _RANGES[name]
+            if not low <= value <= high:
+                raise bad(f"{name}: must be between {low:g} and {high:g}, got {value:g}.", name)
+        fields[name] = max(0, value) if name == "top_k" else value
+    return fields
+
+
+def positive(value: int | None, name: str) -> int | None:
+    if value is not None and value < 1:
+        raise bad(f"{name}: must be at least 1, got {value}.", name)
+    return value
+
+
+def stops(value: str | Sequence[str] | None, name: str) -> tuple[str, ...]:
+    found = (value,) if isinstance(value, str) else tuple(value or ())
+    if len(found) > 16:
+        raise bad(f"{name}: at most 16 stop texts.", name)
+    return tuple(s for s in found if s)
+
+
+def schema_format(schema: Any, param: str) -> Format:
+    if not isinstance(schema, dict):
+        raise bad(f"{param}: must be a JSON schema object.", param)
+    return Format("schema", schema)

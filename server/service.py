@@ -1,0 +1,258 @@
+"""Between the routes and the engine: checks, defaults, templates, constraints, the queue's limit, and cancellation.
+
+Everything that a dialect does not decide is decided here, once for all dialects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import logging
+from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.core import Request, Sampling
+from engine.engine import Engine
+from engine.errors import ImageUnsupported
+from server import forcing
+from server.bridge import Channel
+from server.errors import ApiError, bad, from_engine, too_long
+from server.generate import Choice, Plain, Splitter
+from server.holder import Holder
+from server.logprobs import TokenBytes
+from server.metrics import Metrics
+from server.model import Broken, Chat, Delta, fresh_id
+from server.settings import Settings
+from server.tools import FAMILIES, family_of
+
+log = logging.getLogger("dspark.server")
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A request that passed every check and needs only a place in the queue."""
+
+    engine: Engine
+    request: Request
+    splitter: Any
+    prompt: list[int]
+
+
+class Generation:
+    """The answer to one request under way."""
+
+    def __init__(self, channel: Channel, choices: list[Choice], closing: asyncio.Event) -> None:
+        self._channel = channel
+        self._choices = choices
+        self._closing = closing
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._channel.cancel()
+
+    @property
+    def live(self) -> bool:
+        return not all(c.over for c in self._choices)
+
+    async def deltas(self, tick: float) -> AsyncGenerator[tuple[int, Delta] | None, None]:
+        """(choice, delta) in order; None whenever `tick` seconds pass without an event."""
+        try:
+            while self.live:
+                items = await self._next(tick)
+                if items is None:
+                    yield 0, Broken(ApiError("The server is shutting down; send the request again.", "unavailable"))
+                    return
+                if not items:
+                    yield None
+                for choice, event in items:
+                    for delta in self._choices[choice].take(event):
+                        yield choice, delta
+                    if self._choices[choice].satisfied:
+                        self._channel.cancel(choice)
+        finally:
+            if self.live:
+                self.cancel()
+
+    async def _next(self, patience: float) -> list[Any] | None:
+        """The channel's next items, [] on silence, None when the server closes."""
+        if self._closing.is_set():
+            return None
+        waiting = asyncio.ensure_future(self._channel.get(patience))
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait({waiting, closing}, return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() else None
+        finally:
+            for task in (waiting, closing):
+                task.cancel()
+
+
+class Service:
+    """One per application."""
+
+    def __init__(self, holder: Holder, settings: Settings, metrics: Metrics) -> None:
+        self.holder = holder
+        self.settings = settings
+        self.metrics = metrics
+        self.closing = asyncio.Event()
+        self._pending = 0
+        # One thread: fast tokenizers switch the meaning of special tokens by a flag that all their users share.
+        self._kitchen = ThreadPoolExecutor(1, "dspark-prepare")
+        self._bytes: tuple[Engine, TokenBytes] | None = None
+
+    # Models -----------------------------------------------------------------------------------------------------------
+
+    def engine(self, model: str) -> Engine:
+        """The loaded engine, if `model` means it."""
+        engine = self.holder.engine
+        names = {engine.spec.name, self.holder.name, "default", *self.settings.aliases, ""}
+        if not any(model == n or fnmatch.fnmatchcase(model, n) for n in names if n or not model):
+            raise ApiError(
+                f"The model '{model}' is not loaded; this server serves '{self.holder.name}'. "
+                "Ask for that name, or start the server with --alias.",
+                "not_found",
+                param="model",
+                code="model_not_found",
+            )
+        return engine
+
+    # Requests ---------------------------------------------------------------------------------------------------------
+
+    async def tokens(self, chat: Chat) -> list[int]:
+        """The prompt that a chat becomes."""
+        return (await self._prepare(chat, counting=True)).prompt
+
+    async def count(self, chat: Chat) -> int:
+        return len(await self.tokens(chat))
+
+    async def start(self, chat: Chat) -> Generation:
+        """Check, queue, and return the running generation.
+
+        Raises:
+            ApiError: with the status to answer.
+        """
+        settings = self.settings
+        if chat.n > settings.max_choices:
+            raise bad(f"n: at most {settings.max_choices}, got {chat.n}.", "n")
+        if self.closing.is_set():
+            raise ApiError("The server is shutting down; send the request again.", "unavailable")
+        if self._load() + chat.n > settings.max_queue:
+            raise ApiError(
+                "The queue is full; try again shortly.", "rate_limit", code="queue_full", headers={"retry-after": "1"}
+            )
+        self._pending += chat.n
+        try:
+            prepared = await self._prepare(chat)
+            return self._submit(chat, prepared)
+        finally:
+            self._pending -= chat.n
+
+    def _load(self) -> int:
+        load = self.metrics.totals()
+        return load["running"] + load["waiting"] + self._pending
+
+    async def _prepare(self, chat: Chat, *, counting: bool = False) -> Prepared:
+        """Templates and tokenisers take long for long prompts; they run beside the event loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._kitchen, self._prepared, chat, counting)
+
+    def _prepared(self, chat: Chat, counting: bool) -> Prepared:
+        engine = self.engine(chat.model)
+        try:
+            if chat.images and not engine.spec.vision:
+                raise ImageUnsupported(
+                    f"The model {engine.spec.name} reads text only and the request has images; leave the images out "
+                    "or load a model that sees."
+                )
+            prompt, boundaries, splitter = self._render(engine, chat)
+            limit = engine.spec.context
+            if counting:
+                return Prepared(engine, Request(prompt), splitter, prompt)
+            if len(prompt) >= limit:
+                raise too_long(len(prompt), limit)
+            return Prepared(engine, self._request(engine, chat, prompt, boundaries), splitter, prompt)
+        except ApiError:
+            raise
+        except Exception as error:  # the edge of a request: a template or a schema may raise anything
+            mapped = from_engine(error)
+            if mapped.status == 500:
+                log.exception("a request could not be prepared")
+            raise mapped from error
+
+    def _render(self, engine: Engine, chat: Chat) -> tuple[list[int], tuple[int, ...], Splitter]:
+        if chat.prompt is not None:
+            ids = engine.tokenizer.encode(chat.prompt) if isinstance(chat.prompt, str) else list(chat.prompt)
+            if not ids:
+                raise bad("prompt: must not be empty.", "prompt")
+            if not all(0 <= t < engine.spec.vocab_size for t in ids):
+                raise bad(f"prompt: token ids go from 0 to {engine.spec.vocab_size - 1}.", "prompt")
+            return ids, (), Plain()
+        return forcing.render(engine, chat, self.settings)
+
+    def _request(self, engine: Engine, chat: Chat, prompt: list[int], boundaries: tuple[int, ...]) -> Request:
+        settings = self.settings
+        wanted = min(chat.max_tokens or settings.default_max_tokens, settings.max_tokens_cap)
+        return Request(
+            prompt=prompt,
+            max_tokens=max(1, min(wanted, engine.spec.context - len(prompt))),
+            sampling=self.sampling(engine, chat),
+            stop=chat.stop,
+            logprobs=chat.logprobs,
+            drafter=chat.drafter,
+            cap=chat.cap,
+            processors=forcing.processors(engine, chat, prompt),
+            boundaries=boundaries,
+        )
+
+    def sampling(self, engine: Engine, chat: Chat) -> Sampling:
+        """Request over server flags over the checkpoint's own defaults over greedy."""
+        own = engine.generation if engine.generation.get("do_sample") else {}
+        fields = {k: own[k] for k in ("temperature", "top_p", "top_k", "min_p") if own.get(k) is not None}
+        return Sampling(**{**fields, **self.settings.sampling, **chat.sampling})
+
+    def _submit(self, chat: Chat, prepared: Prepared) -> Generation:
+        engine, request = prepared.engine, prepared.request
+        channel = Channel(asyncio.get_running_loop(), logprobs=chat.logprobs is not None, choices=chat.n)
+        choices: list[Choice] = []
+        for i in range(chat.n):
+            track = self.metrics.track()
+            choices.append(self._choice(engine, chat, channel, i, prepared))
+            one = request if i == 0 else self._sibling(engine, chat, request, i)
+            try:
+                channel.attach(engine.submit(replace(one, id=fresh_id("")), channel.listener(i, track)))
+            except Exception as error:  # refused by the engine: nothing of this request may stay behind
+                track.abandon()
+                channel.cancel()
+                raise from_engine(error) from error
+        return Generation(channel, choices, self.closing)
+
+    def _sibling(self, engine: Engine, chat: Chat, request: Request, index: int) -> Request:
+        """Further choices differ by their seed and have processors of their own."""
+        sampling = request.sampling
+        if sampling.seed is not None:
+            sampling = replace(sampling, seed=sampling.seed + index)
+        return replace(request, sampling=sampling, processors=forcing.processors(engine, chat, list(request.prompt)))
+
+    def _choice(self, engine: Engine, chat: Chat, channel: Channel, index: int, prepared: Prepared) -> Choice:
+        parser = None
+        if chat.tools and chat.choice.mode != "none":
+            prefix = "toolu_" if chat.dialect == "messages" else "call_"
+            parser = FAMILIES[family_of(engine.format.source)](chat.tools, prefix)
+        splitter = prepared.splitter if index == 0 else forcing.splitter(engine, prepared.prompt)
+        return Choice(
+            splitter if chat.prompt is None else Plain(),
+            channel.ledgers[index],
+            parser=parser,
+            hide_reasoning=chat.thinking is False,
+            entry=self._token_bytes(engine).entry if chat.logprobs is not None else None,
+            one_call=not chat.choice.parallel,
+        )
+
+    def _token_bytes(self, engine: Engine) -> TokenBytes:
+        if self._bytes is None or self._bytes[0] is not engine:
+            self._bytes = (engine, TokenBytes(engine.tokenizer))
+        return self._bytes[1]

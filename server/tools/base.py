@@ -1,0 +1,297 @@
+"""What every tool-call syntax shares: a text source that arrives in pieces, and the machine around a family's grammar.
+
+A family is a file beside this one: its opening marks and one generator that reads a call from a `Source` and emits
+deltas as soon as they are certain. Parsing is active only when the request declared tools. Knows no dialect.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+from server.model import CallArguments, CallEnd, CallStart, Delta, Text, Tool, fresh_id
+
+Reading = Generator[None, None, Any]
+"""A step of a parser: yields when it needs more text, returns its result."""
+
+
+class NotACall(Exception):
+    """What looked like a call is not one: an undeclared name, or broken syntax before the name. It is text then."""
+
+
+class Source:
+    """Text that arrives in pieces. Every reader is a generator that yields while it must wait."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.closed = False
+        self._taken: list[str] = []
+
+    def more(self) -> Generator[None, None, bool]:
+        """Wait for further text; False when none will come."""
+        size = len(self.text)
+        while len(self.text) == size:
+            if self.closed:
+                return False
+            yield
+        return True
+
+    def mark(self) -> None:
+        """Forget what was read so far; `raw` begins here."""
+        self._taken.clear()
+
+    @property
+    def raw(self) -> str:
+        return "".join(self._taken)
+
+    def take(self, count: int) -> str:
+        part, self.text = self.text[:count], self.text[count:]
+        self._taken.append(part)
+        return part
+
+    def peek(self) -> Generator[None, None, str]:
+        """The next character, or '' at the end."""
+        while not self.text:
+            if not (yield from self.more()):
+                return ""
+        return self.text[0]
+
+    def at(self, word: str) -> Generator[None, None, bool]:
+        """Whether the text goes on with `word`; waits only while it still could."""
+        while len(self.text) < len(word) and word.startswith(self.text):
+            if not (yield from self.more()):
+                break
+        return self.text.startswith(word)
+
+    def accept(self, word: str) -> Generator[None, None, bool]:
+        if (yield from self.at(word)):
+            self.take(len(word))
+            return True
+        return False
+
+    def space(self) -> Reading:
+        while (yield from self.peek()).isspace():
+            self.take(len(self.text) - len(self.text.lstrip()))
+
+    def until(self, *words: str, limit: int = 1 << 20) -> Generator[None, None, str]:
+        """Text before the first of `words`, which stays. NotACall when the text ends or runs on past `limit`."""
+        start = 0
+        longest = max(map(len, words))
+        while True:
+            hits = [at for w in words if (at := self.text.find(w, start)) >= 0]
+            if hits:
+                return self.take(min(hits))
+            start = max(0, len(self.text) - longest + 1)
+            if len(self.text) > limit or not (yield from self.more()):
+                raise NotACall
+
+    def name(self, *ends: str) -> Generator[None, None, str]:
+        return (yield from self.until(*ends, limit=256)).strip()
+
+
+def partial_tail(text: str, words: Sequence[str]) -> int:
+    """Length of the longest end of `text` that could become one of `words`."""
+    longest = 0
+    for word in words:
+        for n in range(min(len(word) - 1, len(text)), longest, -1):
+            if text.endswith(word[:n]):
+                longest = n
+                break
+    return longest
+
+
+class ToolParser(ABC):
+    """Splits answer text into text and calls. `feed` and `finish` return deltas in order; neither ever raises."""
+
+    openers: tuple[str, ...]
+
+    def __init__(self, tools: Sequence[Tool], prefix: str = "call_") -> None:
+        self.tools = {t.name: t for t in tools}
+        self._prefix = prefix
+        self._source = Source()
+        self._out: list[Delta] = []
+        self._calls = 0
+        self._open = False
+        self._machine = self._run()
+        next(self._machine)
+
+    @abstractmethod
+    def calls(self) -> Reading:
+        """Read what follows an opener, which is still in the source: one call or several, and the closing mark."""
+
+    # For the pipeline -------------------------------------------------------------------------------------------------
+
+    def feed(self, text: str) -> list[Delta]:
+        if text:
+            self._source.text += text
+            self._machine.send(None)
+        return self._flush()
+
+    def finish(self) -> list[Delta]:
+        self._source.closed = True
+        try:
+            while True:
+                self._machine.send(None)
+        except StopIteration:
+            pass
+        return self._flush()
+
+    # For families -----------------------------------------------------------------------------------------------------
+
+    def begin(self, name: str) -> Tool:
+        """Announce a call. NotACall unless the tool was declared."""
+        tool = self.tools.get(name)
+        if tool is None:
+            raise NotACall
+        self._out.append(CallStart(self._calls, fresh_id(self._prefix), name))
+        self._open = True
+        return tool
+
+    def arguments(self, text: str) -> None:
+        if text:
+            self._out.append(CallArguments(self._calls, text))
+
+    def end(self) -> None:
+        self._out.append(CallEnd(self._calls))
+        self._calls += 1
+        self._open = False
+
+    # The machine ------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> Generator[None, None, None]:
+        source = self._source
+        yield
+        while True:
+            hits = [at for w in self.openers if (at := source.text.find(w)) >= 0]
+            safe = min(hits) if hits else len(source.text) - partial_tail(source.text, self.openers)
+            self._say(source.take(safe))
+            if hits:
+                yield from self._attempt()
+            elif not (yield from source.more()):
+                self._say(source.take(len(source.text)))
+                return
+
+    def _attempt(self) -> Reading:
+        """One opener: calls, or text again when it was none."""
+        self._source.mark()
+        before = self._calls
+        try:
+            yield from self.calls()
+        except (NotACall, ValueError, RecursionError):
+            if self._open:
+                # Cut in the middle of its arguments: no CallEnd tells that it is not whole.
+                self._calls += 1
+                self._open = False
+                self._source.take(len(self._source.text))
+            elif self._calls == before:
+                self._say(self._source.raw or self._source.take(1))
+
+    def _say(self, text: str) -> None:
+        if not text or (self._calls and not text.strip()):
+            return
+        self._out.append(Text(text))
+
+    def _flush(self) -> list[Delta]:
+        out, self._out = self._out, []
+        merged: list[Delta] = []
+        for delta in out:
+            last = merged[-1] if merged else None
+            if isinstance(delta, CallArguments) and isinstance(last, CallArguments) and last.index == delta.index:
+                merged[-1] = CallArguments(delta.index, last.text + delta.text)
+            elif isinstance(delta, Text) and isinstance(last, Text):
+                merged[-1] = Text(last.text + delta.text)
+            else:
+                merged.append(delta)
+        return merged
+
+
+# Values ---------------------------------------------------------------------------------------------------------------
+
+
+def property_schema(tool: Tool, name: str) -> Mapping[str, Any] | None:
+    properties = tool.parameters.get("properties")
+    found = properties.get(name) if isinstance(properties, Mapping) else None
+    return found if isinstance(found, Mapping) else None
+
+
+def schema_types(schema: Mapping[str, Any]) -> set[str]:
+    """The JSON types that a schema allows at its top; empty when it does not say."""
+    kinds: set[str] = set()
+    declared = schema.get("type")
+    if isinstance(declared, str):
+        kinds.add(declared)
+    elif isinstance(declared, list):
+        kinds |= {k for k in declared if isinstance(k, str)}
+    for word in ("anyOf", "oneOf", "allOf"):
+        for part in schema.get(word) or ():
+            if isinstance(part, Mapping):
+                kinds |= schema_types(part)
+    for value in schema.get("enum") or ():
+        kinds.add(_type_of(value))
+    if "const" in schema:
+        kinds.add(_type_of(schema["const"]))
+    if not kinds and "properties" in schema:
+        kinds.add("object")
+    return kinds
+
+
+def _type_of(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "number"
+    return {str: "string", list: "array"}.get(type(value), "object")
+
+
+def _fits(value: Any, kinds: set[str]) -> bool:
+    kind = _type_of(value)
+    return kind in kinds or (kind == "integer" and "number" in kinds)
+
+
+def _read_json(text: str) -> Any:
+    words = {"True": True, "False": False, "None": None}
+    stripped = text.strip()
+    if stripped in words:
+        return words[stripped]
+    value = json.loads(stripped)
+    if isinstance(value, float) and value != value:
+        raise ValueError(stripped)
+    return value
+
+
+def coerce(text: str, schema: Mapping[str, Any] | None) -> Any:
+    """A typed value from raw text. The schema decides; without one only short scalars on one line change."""
+    kinds = schema_types(schema) if schema is not None else set[str]()
+    if not kinds:
+        if "\n" in text or len(text.strip()) > 32:
+            return text
+        kinds = {"integer", "number", "boolean", "null"}
+    if kinds == {"string"}:
+        return text
+    try:
+        value = _read_json(text)
+    except ValueError:
+        return text
+    if isinstance(value, float) and kinds & {"integer"} and "number" not in kinds and value.is_integer():
+        value = int(value)
+    if _fits(value, kinds - {"string"}):
+        return value
+    return text
+
+
+def dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def quoted(text: str) -> str:
+    """The inside of a JSON string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+ParserFactory = Callable[[Sequence[Tool], str], ToolParser]
