@@ -20,6 +20,8 @@ nothing about later positions, and must not look as if it did."""
 _LOW, _HIGH = 0.004, 0.996
 _STALE = 256
 """Rounds after which a cap's live times say nothing any more."""
+STALE_AFTER = 200
+"""Rounds of disagreement after which curves count as stale."""
 _CLOSE = 16
 """Rounds within which a plain and a drafting one are compared."""
 
@@ -124,6 +126,8 @@ class Timings:
         """drafting or not -> (log ratio of late, when)."""
         self._gap, self._gaps = 0.0, 0
         self._caps: dict[int, tuple[float, int, int]] = {}
+        self._off = 0
+        """Rounds in a row of which the drift was more than a fifth."""
 
     def observe(self, cap: int, ms: float, predicted: float) -> None:
         """A round's own time against the model's. One spike moves nothing far."""
@@ -144,6 +148,7 @@ class Timings:
             own, count, _ = self._caps.get(cap, (0.0, 0, 0))
             self._caps[cap] = (own + max(0.1, 1.0 / (count + 1)) * (ratio - late[0] - own), count + 1, self.seen)
         self.drift += max(0.02, 1.0 / self.seen) * (value - (self._gap if drafting else 0.0) - self.drift)
+        self._off = self._off + 1 if not 0.8 <= self.disagreement <= 1.2 else 0
 
     def correction(self, cap: int) -> float:
         """Factor on the model's cost of a cap against that of a plain step; 1 where live rounds said nothing yet."""
@@ -163,3 +168,8 @@ class Timings:
     def disagreement(self) -> float:
         """Live time over measured time: far from 1 for long means that the curves are stale."""
         return math.exp(self.drift)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the curves should be measured again."""
+        return self._off >= STALE_AFTER

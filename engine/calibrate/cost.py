@@ -50,8 +50,9 @@ class Curve:
     def last(self) -> int:
         return self.points[-1][0]
 
-    def as_dict(self) -> dict[str, float]:
-        return {str(x): round(y, 4) for x, y in self.points}
+    def as_dict(self, digits: int = 4) -> dict[str, float]:
+        """For a file."""
+        return {str(x): round(y, digits) for x, y in self.points}
 
 
 _ZERO = Curve(((1, 0.0),))

@@ -1,0 +1,250 @@
+"""Gives a loaded engine its curves: from the store when this machine was measured, else by measuring it now.
+
+Never fails a load: what cannot be measured is left out with its reason, and policies fall back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import platform
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Protocol
+
+from engine import backend
+from engine.calibrate.acceptance import Timings
+from engine.calibrate.cost import Costs
+from engine.calibrate.measure import Measured, Progress, measure
+from engine.calibrate.memory import Book
+from engine.calibrate.record import Calibration, Identity
+from engine.calibrate.store import Store
+from engine.calibrate.view import CalibrationView, view
+from engine.drafters.base import Drafter
+from engine.drafters.chain import Chain
+from engine.errors import Cancelled
+from engine.loop import Loop
+from engine.targets.base import TargetSpec
+from engine.text import Tokenizer
+
+log = logging.getLogger("dspark.calibrate")
+
+QUESTION = "Explain in a few sentences how a bicycle stays upright while it is moving, and why it falls when it stops."
+"""The built-in text on which drafters are first watched. Ordinary chat, neither friendly nor hostile."""
+LOOKUP = "lookup"
+
+
+class Host(Protocol):
+    """The part of an engine that is measured."""
+
+    loop: Loop
+    tokenizer: Tokenizer
+
+    @property
+    def spec(self) -> TargetSpec: ...
+    @property
+    def chains(self) -> Any: ...
+    def run_exclusive(self, work: Callable[[], Any]) -> Any: ...
+
+
+class Calibrator:
+    """Curves and beliefs of one engine, by drafter name ("lookup" where nothing learned drafts)."""
+
+    def __init__(self, host: Host, store: Store | None = None) -> None:
+        self.host = host
+        self.store = store or Store()
+        self.book = Book()
+        self.calibrations: dict[str, Calibration] = {}
+        self._outdated: dict[str, Calibration] = {}
+
+    # What policies and panels ask -------------------------------------------------------------------------------------
+
+    def costs(self, drafter: str) -> Costs | None:
+        """Measured curves, or None."""
+        found = self.calibrations.get(drafter)
+        return found.costs if found else None
+
+    def view(self, drafter: str, depth: int = 0, rows: int = 1) -> CalibrationView:
+        """For the panel; a chain is shown by its learned part, plain decoding by lookup's curves."""
+        name = self.name_of(drafter)
+        found = self.calibrations.get(name)
+        if found is None:
+            return view(self._outdated.get(name), outdated=True)
+        return view(found, self.timings(name), depth=depth, rows=rows)
+
+    def timings(self, drafter: str) -> Timings:
+        return self.book.timings(drafter)
+
+    def name_of(self, chain: str) -> str:
+        """The name under which a chain's curves are kept."""
+        found: Chain | None = self.host.chains.get(chain)
+        learned = found.learned if found else None
+        return learned.name if learned else LOOKUP
+
+    @property
+    def missing(self) -> list[str]:
+        """Names without curves."""
+        return [name for name in self._names() if name not in self.calibrations]
+
+    # Work -------------------------------------------------------------------------------------------------------------
+
+    def load(self) -> list[str]:
+        """Take up what the store has; returns the names that are still missing. Quick; no model runs."""
+        for name, drafter in self._names().items():
+            found = self.store.get(self._identity(drafter).key)
+            if found is not None:
+                self._take(name, found)
+            else:
+                stale = self.store.other(self.host.spec.name, name)
+                if stale is not None:
+                    self._outdated[name] = stale
+        return self.missing
+
+    def measure(
+        self,
+        *,
+        force: bool = False,
+        budget_s: float = 10.0,
+        progress: Progress | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> dict[str, Calibration]:
+        """Measure what is missing, or all again with `force`. Blocks decoding while it runs.
+
+        Raises:
+            Cancelled: `stop` said so; what was known stays.
+        """
+        if not force:
+            self.load()
+        names = self._names() if force else {n: d for n, d in self._names().items() if n not in self.calibrations}
+        if not names:
+            return self.calibrations
+        taken: dict[str, Measured] = {}
+        busy = load_per_core()
+
+        def once() -> Measured:
+            if "" not in taken:
+                learned = [d for d in names.values() if d is not None]
+                taken[""] = self.host.run_exclusive(
+                    lambda: measure(
+                        self.host.loop,
+                        self.host.tokenizer,
+                        learned,
+                        self._prompt(),
+                        budget_s=budget_s,
+                        progress=progress,
+                        stop=stop,
+                    )
+                )
+            return taken[""]
+
+        for name, drafter in names.items():
+            identity = self._identity(drafter)
+            try:
+                if force:
+                    self.store.forget(identity.key)
+                made = self.store.get_or(
+                    identity.key, lambda n=name, d=drafter, i=identity: self._record(n, d, i, once(), busy)
+                )
+            except Cancelled:
+                raise
+            except Exception:
+                log.exception("calibration of %s failed", name)
+                continue
+            self._take(name, made)
+        return self.calibrations
+
+    def _record(
+        self, name: str, drafter: Drafter[Any] | None, identity: Identity, measured: Measured, busy: float
+    ) -> Calibration:
+        return Calibration(
+            identity=identity,
+            target_name=self.host.spec.name,
+            drafter_name=name,
+            costs=measured.costs(name),
+            longest=drafter.max_draft if drafter else measured.verify.last - 1,
+            measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            prior=measured.priors.get(name),
+            spread=measured.spread,
+            took_s=measured.took_s,
+            busy=busy,
+            refused=measured.refused,
+        )
+
+    def _take(self, name: str, calibration: Calibration) -> None:
+        self.calibrations[name] = calibration
+        self._outdated.pop(name, None)
+        if calibration.prior is not None:
+            self.book.set_prior(name, calibration.prior)
+
+    def _names(self) -> dict[str, Drafter[Any] | None]:
+        names: dict[str, Drafter[Any] | None] = {LOOKUP: None}
+        for chain in self.host.chains.values():
+            if chain.learned is not None:
+                names[chain.learned.name] = chain.learned
+        return names
+
+    def _prompt(self) -> list[int]:
+        format_ = getattr(self.host, "format", None)
+        if format_ is not None:
+            try:
+                return list(format_.render([{"role": "user", "content": QUESTION}]))
+            except Exception:
+                log.debug("no chat template; the bare question is used", exc_info=True)
+        return self.host.tokenizer.encode(QUESTION)
+
+    def _identity(self, drafter: Drafter[Any] | None) -> Identity:
+        return Identity(
+            target=self.host.spec.fingerprint or self.host.spec.path,
+            drafter="" if drafter is None else _fingerprint(drafter),
+            device=device(),
+            libraries=libraries(),
+            kernels=str(getattr(self.host.loop.target, "kernels", "")),
+        )
+
+
+def _fingerprint(drafter: Drafter[Any]) -> str:
+    """Of the drafter's normalised description; its acceptance is learned again anyway."""
+    told = getattr(drafter, "fingerprint", "")
+    text = told or f"{drafter.name}|{drafter.taps}|{drafter.max_draft}|{getattr(drafter, 'config', '')!r}"
+    return hashlib.sha256(str(text).encode()).hexdigest()[:32]
+
+
+def device() -> str:
+    """Chip and cores, as far as the system says."""
+    import mlx.core as mx
+
+    if not backend.is_cpu():
+        try:
+            info = mx.device_info()
+            return f"{info.get('device_name', info.get('architecture', 'gpu'))}"
+        except (RuntimeError, AttributeError):
+            return str(mx.default_device())
+    name = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            name = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), name)
+    except OSError:
+        pass
+    return f"{name} x{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}"
+
+
+def libraries() -> str:
+    """Versions of all that computes, the BLAS and its threads included."""
+    parts: list[str] = []
+    for package in ("mlx", "mlx-lm"):
+        try:
+            parts.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            parts.append(f"{package} ?")
+    threads = os.environ.get("OPENBLAS_NUM_THREADS", "")
+    return ", ".join([*parts, f"{backend.BLAS.kind} {threads}".strip(), platform.system()])
+
+
+def load_per_core() -> float:
+    """Runnable processes a core over the last minute; 0 where the system does not say."""
+    try:
+        return os.getloadavg()[0] / (os.cpu_count() or 1)
+    except (OSError, AttributeError):
+        return 0.0

@@ -1,0 +1,162 @@
+"""Measuring a tiny model through the real loop: shapes, honesty about what is missing, and the engine's own book."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fakes import ByteTokenizer, ScriptedDrafter, tiny_llama
+
+from engine.calibrate.measure import _rising, measure
+from engine.calibrate.session import LOOKUP, Calibrator
+from engine.calibrate.store import Store
+from engine.drafters.chain import NONE, Chain
+from engine.drafters.lookup import Lookup
+from engine.errors import Cancelled
+from engine.loop import Loop
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6] * 4
+
+
+@pytest.fixture(scope="module")
+def loop() -> Loop:
+    return Loop(tiny_llama(layers=2))
+
+
+def drafter(name: str = "tiny", longest: int = 4) -> ScriptedDrafter:
+    return ScriptedDrafter(lambda ids, k: [7] * k, name=name, max_draft=longest, taps=(0, 1))
+
+
+def test_curves_cover_every_width_and_never_fall(loop: Loop):
+    said: list[float] = []
+    found = measure(
+        loop, ByteTokenizer(), [drafter()], PROMPT, budget_s=1.0, progress=lambda _, done: said.append(done)
+    )
+    assert {w for w, _ in found.verify.points} >= {1, 2, 3, 4, 5, 8, 33}
+    times = [ms for _, ms in found.verify.points]
+    assert times == sorted(times)
+    assert times[0] > 0
+    assert [c for c, _ in found.drafts["tiny"].points] == [1, 2, 3, 4]
+    assert 0 < found.priors["tiny"].first < 0.7, "a constant guess is rarely right"
+    assert said == sorted(said)
+    assert said[-1] == 1.0
+    assert found.slope(1) >= 0.0
+    assert not found.refused
+
+
+def test_a_full_block_drafter_has_one_price(loop: Loop):
+    block = drafter("block", 6)
+    block.full_block = True  # pyright: ignore[reportAttributeAccessIssue]
+    found = measure(loop, ByteTokenizer(), [block], PROMPT, budget_s=0.5)
+    assert len(found.drafts["block"].points) == 1
+
+
+def test_a_short_context_says_why_there_is_no_slope():
+    target = tiny_llama(layers=1)
+    target.spec = replace(target.spec, context=256)
+    found = measure(Loop(target), ByteTokenizer(), [], PROMPT, budget_s=0.3)
+    assert "context window" in found.refused["slope"]
+    assert found.slope(4) == 0.0
+
+
+def test_it_can_be_stopped(loop: Loop):
+    with pytest.raises(Cancelled):
+        measure(loop, ByteTokenizer(), [], PROMPT, stop=lambda: True)
+
+
+def test_noise_is_pooled_into_a_rising_curve():
+    assert _rising({1: 10, 2: 9, 3: 12, 4: 11, 5: 20}, flat=False).points == (
+        (1, 9.5),
+        (2, 9.5),
+        (3, 11.5),
+        (4, 11.5),
+        (5, 20.0),
+    )
+
+
+class Host:
+    """What a Calibrator needs of an engine."""
+
+    def __init__(self, loop: Loop, *learned: ScriptedDrafter) -> None:
+        self.loop = loop
+        self.tokenizer: Any = ByteTokenizer()
+        chains = [NONE, Chain("lookup", (Lookup(),))]
+        for d in learned:
+            chains += [Chain(d.name, (d,)), Chain(f"lookup+{d.name}", (Lookup(), d))]
+        self.chains = {c.name: c for c in chains}
+        self.exclusive = 0
+
+    @property
+    def spec(self) -> Any:
+        return self.loop.target.spec
+
+    def run_exclusive(self, work: Any) -> Any:
+        self.exclusive += 1
+        return work()
+
+
+def test_an_engine_measures_once_and_the_next_one_reads(loop: Loop, tmp_path: Path):
+    store = Store(tmp_path / "c.json")
+    first = Calibrator(Host(loop, drafter("one"), drafter("two", 3)), store)
+    assert first.load() == [LOOKUP, "one", "two"]
+    assert not first.view("one").measured
+    first.measure(budget_s=0.5)
+    assert first.host.exclusive == 1, "one session of measuring serves all drafters"
+    assert first.missing == []
+    assert first.costs("one") is not None
+    assert first.view("lookup+one").drafter == "one"
+    assert first.view("none").drafter == LOOKUP
+    assert first.book.prior("one").first < 0.7
+
+    second = Calibrator(Host(loop, drafter("one"), drafter("two", 3)), store)
+    assert second.load() == []
+    mine, theirs = first.costs("one"), second.costs("one")
+    assert mine is not None
+    assert theirs is not None
+    assert theirs.round_ms(3) == pytest.approx(mine.round_ms(3), rel=1e-3)
+    second.measure()
+    assert second.host.exclusive == 0
+    second.measure(force=True, budget_s=0.2)
+    assert second.host.exclusive == 1
+
+
+def test_another_drafter_of_the_same_name_is_another_measurement(loop: Loop, tmp_path: Path):
+    store = Store(tmp_path / "c.json")
+    Calibrator(Host(loop, drafter("one")), store).measure(budget_s=0.2)
+    changed = Calibrator(Host(loop, drafter("one", longest=6)), store)
+    assert changed.load() == ["one"]
+    assert changed.view("one").stale
+
+
+def test_a_failure_costs_no_load(tmp_path: Path):
+    broken = SimpleNamespace(target=SimpleNamespace(spec=tiny_llama(layers=1).spec))
+    host = Host(Loop(tiny_llama(layers=1)))
+    host.loop = broken  # type: ignore[assignment]
+    calibrator = Calibrator(host, Store(tmp_path / "c.json"))
+    assert calibrator.measure() == {}
+    assert calibrator.costs(LOOKUP) is None
+
+
+def test_two_engines_at_once(loop: Loop, tmp_path: Path):
+    stores = [Store(tmp_path / "c.json") for _ in range(2)]
+    both = [Calibrator(Host(Loop(tiny_llama(layers=2)), drafter("one")), store) for store in stores]
+    errors: list[BaseException] = []
+
+    def work(calibrator: Calibrator) -> None:
+        try:
+            calibrator.measure(budget_s=0.2)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(c,)) for c in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert both[0].missing == both[1].missing == []
+    assert len({c.calibrations["one"].measured_at for c in both}) == 1
