@@ -8,35 +8,36 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from platformdirs import PlatformDirs
-
 ENV_HOME = "DSPARK_HOME"
-_DIRS = PlatformDirs("dspark-chat", appauthor=False)
 
 
-def _under(kind: str, system: str) -> Path:
+def _under(kind: str) -> Path:
     home = os.environ.get(ENV_HOME)
-    return Path(home).expanduser() / kind if home else Path(system)
+    if home:
+        return Path(home).expanduser() / kind
+    from platformdirs import PlatformDirs  # not needed for --help and --version
+
+    return Path(getattr(PlatformDirs("dspark-chat", appauthor=False), f"user_{kind}_dir"))
 
 
 def config() -> Path:
     """Settings, user themes, user model cards."""
-    return _under("config", _DIRS.user_config_dir)
+    return _under("config")
 
 
 def data() -> Path:
     """Chats."""
-    return _under("data", _DIRS.user_data_dir)
+    return _under("data")
 
 
 def state() -> Path:
     """Input history and logs."""
-    return _under("state", _DIRS.user_state_dir)
+    return _under("state")
 
 
 def cache() -> Path:
     """What can be made again: measurements, the embedded model."""
-    return _under("cache", _DIRS.user_cache_dir)
+    return _under("cache")
 
 
 def models() -> Path:

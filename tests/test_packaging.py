@@ -1,0 +1,110 @@
+"""What a user installs: the sdist builds the wheel, the wheel is complete, and it takes no generic name for itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import dspark_chat
+
+ROOT = Path(__file__).parents[1]
+BUNDLED = ("engine", "server", "tui", "themes", "cli")
+BUNDLE = "dspark_chat_app"
+
+
+def run(*command: str | Path, cwd: Path, **env: str) -> str:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_"))}
+    result = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env={**clean, **env}, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, f"{command}: {result.stdout[-2000:]}{result.stderr[-2000:]}"
+    return result.stdout
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as a release is: the sdist from the checkout, the wheel from the sdist. Needs no network."""
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT, cwd=out)
+    assert len(list(out.glob("*.tar.gz"))) == 1
+    return next(out.glob("*.whl"))
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of a clean environment that holds the wheel and nothing else."""
+    home = tmp_path_factory.mktemp("clean")
+    venv.create(home, with_pip=False, symlinks=True)
+    python = home / "bin" / "python"
+    options = ["--no-deps", "--no-index", "--disable-pip-version-check", "--quiet"]
+    run(sys.executable, "-m", "pip", "--python", python, "install", *options, wheel, cwd=home)
+    return home / "bin"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A folder in which every name of ours means something else, as in somebody's game project."""
+    for name in BUNDLED:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the wrong package was imported')")
+    return tmp_path
+
+
+def test_the_wheel_puts_only_our_own_names_into_site_packages(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.split("/", 1)[0] for name in archive.namelist()}
+    assert tops == {"dspark_chat.py", BUNDLE, f"dspark_chat-{dspark_chat.__version__}.dist-info"}
+
+
+def test_the_wheel_is_complete(wheel: Path):
+    """Every file of the packages is in it: code, cards, themes, styles, bundled drafters."""
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {n.removeprefix(f"{BUNDLE}/") for n in archive.namelist() if n.startswith(f"{BUNDLE}/")}
+    listed = run("git", "ls-files", *BUNDLED, cwd=ROOT).split() if (ROOT / ".git").exists() else []
+    here = {name for name in listed if (ROOT / name).is_file()}
+    assert here <= inside
+    assert not {n for n in inside if "__pycache__" in n or n.startswith("tests")}
+
+
+@pytest.mark.parametrize("argument", ["--version", "--help"])
+def test_the_installed_command_runs_amid_hostile_names(installed: Path, hostile: Path, argument: str):
+    for command in ([installed / "dspark-chat"], [installed / "python", "-m", "dspark_chat"]):
+        said = run(*command, argument, cwd=hostile, PYTHONPATH=".")
+        assert "dspark-chat" in said
+    if argument == "--version":
+        assert said.split() == ["dspark-chat", dspark_chat.__version__]
+
+
+def test_the_checkout_runs_amid_hostile_names(hostile: Path):
+    said = run(sys.executable, ROOT / "dspark_chat.py", "--version", cwd=hostile, PYTHONPATH=".")
+    assert said.split() == ["dspark-chat", dspark_chat.__version__]
+
+
+def test_the_bundle_is_found_by_child_processes_and_carries_its_data(installed: Path, hostile: Path):
+    code = (
+        "import dspark_chat, pathlib, sys\n"
+        "import engine, engine.config\n"
+        "from engine import catalog\n"
+        f"home = pathlib.Path(engine.__file__).parents[1]\nassert home.name == {BUNDLE!r}, home\n"
+        "assert (home / 'engine' / 'hub' / 'child.py').is_file()\n"
+        "print(len(list((home / 'engine' / 'catalog' / 'cards').glob('*.toml'))))"
+    )
+    said = run(installed / "python", "-c", code, cwd=hostile)
+    assert int(said) == len(list((ROOT / "engine" / "catalog" / "cards").glob("*.toml")))
+
+
+def test_a_foreign_engine_that_came_first_is_named(installed: Path, tmp_path: Path):
+    (tmp_path / "engine.py").write_text("")
+    code = "import engine, dspark_chat\ntry:\n    dspark_chat.load\nexcept ImportError as error:\n    print(error)\n"
+    assert "another package named 'engine'" in run(installed / "python", "-c", code, cwd=tmp_path, PYTHONPATH=".")
+
+
+def test_a_users_own_engine_stays_theirs(installed: Path, hostile: Path):
+    (hostile / "engine" / "__init__.py").write_text("MINE = True")
+    assert run(installed / "python", "-c", "import engine; print(engine.MINE)", cwd=hostile).strip() == "True"
