@@ -346,7 +346,7 @@ def custom_input(arguments: str) -> str:
 def usage_block(usage: Usage, reasoning: int) -> dict[str, Any]:
     return {
         "input_tokens": usage.prompt,
-        "input_tokens_details": {"cached_tokens": usage.cached},
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
         "output_tokens": usage.completion,
         "output_tokens_details": {"reasoning_tokens": reasoning},
         "total_tokens": usage.prompt + usage.completion,
