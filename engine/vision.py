@@ -62,6 +62,12 @@ class Prompt(NamedTuple):
     """[1, T, H], or None without pictures."""
     media: tuple[str, ...]
     """Keys of the pictures, in order."""
+    places: tuple[tuple[int, int], ...] = ()
+    """For each picture, the index of its placeholder in the ids that were given, and the rows that it became."""
+
+    def moved(self, boundaries: Sequence[int]) -> tuple[int, ...]:
+        """Lengths of the given ids, as lengths of `ids`."""
+        return tuple(b + sum(rows - 1 for at, rows in self.places if at < b) for b in boundaries)
 
 
 class Eye(Protocol):

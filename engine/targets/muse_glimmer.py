@@ -6,6 +6,7 @@ that borrow table and head get both bare.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -13,6 +14,7 @@ import mlx.nn as nn
 
 from engine.targets.base import TargetSpec
 from engine.targets.dense import MlxTarget
+from engine.targets.muse_vision import MuseEye, has_eye
 
 
 class MuseGlimmerTarget(MlxTarget):
@@ -20,6 +22,9 @@ class MuseGlimmerTarget(MlxTarget):
         super().__init__(model, spec)
         self._given = _Given()
         _accept_embeddings(self.embedding(), self._given)
+        folder = Path(spec.path)
+        if has_eye(folder, spec.raw):
+            self.eye = MuseEye(folder, spec.raw, self.raw_embed)
 
     def head(self) -> Any:
         return None if self.model.tie_word_embeddings else self.model.lm_head
