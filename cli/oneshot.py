@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     Raises:
         DsparkError: with one sentence.
     """
-    from cli.session import open_session
+    from engine.session import open_session
 
     prompt = gather(args.prompt, sys.stdin)
     if not prompt.strip() and not args.image:

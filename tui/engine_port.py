@@ -110,18 +110,13 @@ def default_loader(config: Config) -> Loader:
     """Loads the model that the settings name. MLX is imported when it is called."""
 
     def load(progress: Callable[[Progress], None]) -> EngineLike:
-        from engine import backend as backend  # before MLX, see its docstring
-        from engine import hub
-        from engine.engine import load as load_engine
+        from engine.session import open_session
 
         def report(step: Any) -> None:
             text = _STAGES.get(step.stage, "{}").format(step.text)
             progress(Progress(text, step.done, step.total))
 
-        hub.trust_remote_code(config.trust_remote_code)
-        engine: Any = load_engine(
-            config.model, drafter=config.drafter, cap=config.cap, folders=config.folders, on_progress=report
-        )
+        engine: Any = open_session(config, report)
         return engine
 
     return load

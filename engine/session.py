@@ -1,0 +1,40 @@
+"""From settings to a loaded engine: the one place where a front end asks for a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine import backend as backend  # before MLX, see its docstring
+from engine import hub
+from engine.config import Config
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
+
+
+def open_session(
+    config: Config,
+    on_progress: Callable[[hub.Progress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Engine:
+    """Load the engine under these settings.
+
+    Raises:
+        DsparkError: with one sentence.
+    """
+    from engine.launch import load
+
+    hub.trust_remote_code(config.trust_remote_code)
+    # Nobody asked for a cap: the card may know one.
+    cap = config.cap if "cap" in config.sources else None
+    return load(
+        config.model,
+        drafter=config.drafter,
+        cap=cap,
+        cache_bytes=None if config.prefix_cache is None else config.prefix_cache << 20,
+        disk_bytes=config.prefix_disk << 20,
+        folders=config.folders,
+        on_progress=on_progress,
+        stop=stop,
+    )
