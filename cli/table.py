@@ -17,5 +17,6 @@ class Command:
 COMMANDS: tuple[Command, ...] = (
     Command("models", "cli.models", "list the models that are on this machine or known by name"),
     Command("doctor", "cli.doctor", "describe this machine and what the engine makes of it"),
+    Command("cache", "engine.prefix.cli", "list, measure or empty what the prefix cache keeps on disk"),
     Command("paths", "cli.paths", "print where settings, chats, models and logs are kept"),
 )

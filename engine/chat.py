@@ -77,8 +77,6 @@ class Prompt:
     history."""
     thinking: bool
     """The prompt leaves the model inside its reasoning."""
-    keeps_reply: bool
-    """For Request.keeps_reply: as history the template repeats the answer as it was generated."""
 
 
 class ChatFormat:
@@ -118,7 +116,7 @@ class ChatFormat:
         probed = self._probe(thinking, effort)
         head = self._head(messages, ids, thinking, effort, tools, extra)
         marks = {n for n in (head, len(ids) - probed.tail(ids)) if 0 < n < len(ids)}
-        return Prompt(ids, tuple(sorted(marks)), self.starts_thinking(ids), probed.keeps_reply)
+        return Prompt(ids, tuple(sorted(marks)), self.starts_thinking(ids))
 
     def render(
         self,
@@ -174,12 +172,13 @@ class ChatFormat:
         if not messages:
             raise UsageError("There is no message to answer.")
         error: Exception | None = None
-        native = "tool_calls" in self.source or "tools" in self.source
-        for form in forms(messages, native_tools=native, tools=tools):
+        if tools and "tools" not in self.source:
+            raise UsageError("The model's chat template has no place for tools; ask without them.")
+        for form in forms(messages):
             guarded = [self._guard(m) for m in form]
             for attempt in self._attempts(options, effort):
                 try:
-                    text = self._apply(guarded, attempt, tools if native else None, generate)
+                    text = self._apply(guarded, attempt, tools, generate)
                 except Exception as e:  # noqa: BLE001  templates are programs of strangers and may raise anything
                     error = error or e
                     continue
@@ -211,10 +210,18 @@ class ChatFormat:
     def _guard(self, message: Message) -> Message:
         """Mark control tokens that a person merely spelt, so that they stay text."""
         content = message.get("content")
-        if self._specials is None or not isinstance(content, str):
+        if self._specials is None:
             return message
-        content = content.replace(_ESCAPE, "")
-        return {**message, "content": self._specials.sub(lambda m: f"{_ESCAPE}{m[0]}{_ESCAPE}", content)}
+        if isinstance(content, list):
+            # Beside a picture the text is one of several parts; a spelt placeholder must not become a second picture.
+            parts = cast("list[Message]", content)
+            texts = [{**p, "text": self._escape(p["text"])} if isinstance(p.get("text"), str) else p for p in parts]
+            return {**message, "content": texts}
+        return {**message, "content": self._escape(content)} if isinstance(content, str) else message
+
+    def _escape(self, text: str) -> str:
+        assert self._specials is not None
+        return self._specials.sub(lambda m: f"{_ESCAPE}{m[0]}{_ESCAPE}", text.replace(_ESCAPE, ""))
 
     def _encode(self, text: str) -> list[int]:
         pieces = text.split(_ESCAPE)
@@ -256,6 +263,13 @@ class ChatFormat:
     def _decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
+    def keeps_reply(self, ids: Sequence[int]) -> bool:
+        """Whether the turn that follows this prompt will stand in history as it was generated, so that the state after
+        it is worth keeping. True for prompts that are no conversation."""
+        probes = [self._probe(thinking, None) for thinking in (None, True, False)]
+        n = max((len(p.opening) for p in probes if p.ends(ids)), default=0)
+        return n == 0 or any(p.keeps_reply for p in probes if len(p.opening) == n and p.ends(ids))
+
     def _probe(self, thinking: bool | None, effort: str | None) -> Probe:
         """How this variant of the template treats the end of a prompt once it is history; probed once."""
         key = (thinking, effort)
@@ -266,6 +280,7 @@ class ChatFormat:
                 ),
                 self._decode,
                 self.style,
+                self.thinks and thinking is not False,
             )
         return self._probes[key]
 

@@ -62,6 +62,12 @@ class Config:
     max_tokens: int = _setting(2048, "longest answer", "answer", "N", 1)
     stop: tuple[str, ...] = _setting((), "end before this text (repeatable)", "answer", "TEXT")
     system: str = _setting("", "system prompt", "answer", "TEXT")
+    prefix_cache: int | None = _setting(
+        None, "memory of the prefix cache in MB; 0 turns it off, by default a share of the machine's", "cache", "MB", 0
+    )
+    prefix_disk: int = _setting(
+        4096, "what it keeps on disk for the next start, in MB; 0 for nothing", "cache", "MB", 0
+    )
     sources: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
     """Sentences about entries of the settings file that were not understood."""

@@ -18,11 +18,12 @@ from engine.errors import DsparkError, UnknownDrafter
 from engine.hub import Found, Listener, Progress, Stop
 from engine.policy import EngineCap
 from engine.prefix.cache import PrefixCache
+from engine.prefix.disk import DiskTier, default_folder
+from engine.prefix.policy import default_budget
 from engine.scheduler import Scheduler
+from engine.targets.base import TargetSpec
 
 PLAIN = ("none", "lookup")
-CACHE_SHARE = 0.15
-"""Of the memory that MLX may use, what the prefix cache takes by default."""
 
 
 def load(
@@ -32,6 +33,7 @@ def load(
     cap: EngineCap = None,
     max_batch: int = 1,
     cache_bytes: int | None = None,
+    disk_bytes: int = 0,
     folders: Sequence[Path | str] = (),
     fetch: bool = True,
     on_progress: Listener | None = None,
@@ -45,6 +47,7 @@ def load(
         cap: draft length: None lets the measured policy choose, a number pins it, "full" is the whole block.
         max_batch: sequences that may decode together.
         cache_bytes: budget of the prefix cache; 0 turns it off, None takes a share of the memory.
+        disk_bytes: what the prefix cache may keep on disk beyond the process; 0 keeps nothing.
         fetch: False never touches the network.
 
     Raises:
@@ -55,7 +58,7 @@ def load(
     assert found.path is not None
     path = found.path
     tell(Progress("load", text=found.name))
-    options = Options(drafter=drafter, cap=cap, max_batch=max_batch, cache=_cache(cache_bytes))
+    options = Options(drafter=drafter, cap=cap, max_batch=max_batch)
     if found.card is not None:
         options = replace(options, lookup=found.card.lookup, cap=cap if cap is not None else found.card.cap)
     scheduler = Scheduler()
@@ -63,7 +66,8 @@ def load(
         from engine.load import load_target
 
         loaded = scheduler.run_exclusive(lambda: load_target(path, name=found.name)).result()
-        engine = Engine(scheduler, loaded, options)
+        cache = _cache(loaded.target.spec, cache_bytes, disk_bytes)
+        engine = Engine(scheduler, loaded, replace(options, cache=cache))
         _add_drafters(engine, found, drafter, folders, fetch, on_progress, stop)
     except BaseException:
         scheduler.close()
@@ -72,9 +76,11 @@ def load(
     return engine
 
 
-def _cache(size: int | None) -> PrefixCache | None:
-    budget = int(backend.memory_bytes() * CACHE_SHARE) if size is None else size
-    return PrefixCache(budget) if budget > 0 else None
+def _cache(spec: TargetSpec, size: int | None, disk: int) -> PrefixCache | None:
+    memory = backend.memory_bytes()
+    budget = default_budget(memory, memory - spec.weight_bytes) if size is None else size
+    tier = DiskTier(default_folder(), disk, label=spec.name) if disk > 0 else None
+    return PrefixCache(budget, tier) if budget > 0 else None
 
 
 def _add_drafters(

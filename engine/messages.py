@@ -21,14 +21,10 @@ def normal(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return _fold_late([_plain(m) for m in messages])
 
 
-def forms(
-    messages: Sequence[Message], *, native_tools: bool = True, tools: Sequence[Message] | None = None
-) -> Iterator[list[dict[str, Any]]]:
+def forms(messages: Sequence[Message]) -> Iterator[list[dict[str, Any]]]:
     """The conversation from its natural shape to the plainest: neighbours of one role joined, then the system message
-    as part of the first user turn. Without `native_tools`, calls and results are written out as text."""
+    as part of the first user turn."""
     base = normal(messages)
-    if not native_tools:
-        base = _written(base, tools)
     yield base
     joined = _join_neighbours(base)
     if joined != base:
@@ -139,38 +135,3 @@ def _system_into_user(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if rest and rest[0]["role"] == "user":
         return [_add(system["content"], rest[0], before=True), *rest[1:]]
     return [{"role": "user", "content": system["content"]}, *rest]
-
-
-def _written(messages: list[dict[str, Any]], tools: Sequence[Message] | None) -> list[dict[str, Any]]:
-    """Tools for a template that has no place for them, in the widely trained JSON-in-tags convention."""
-    out: list[dict[str, Any]] = []
-    for message in messages:
-        if message.get("tool_calls"):
-            lines = [_written_call(c["function"]) for c in message["tool_calls"]]
-            text = "\n".join([*([message["content"]] if message["content"] else []), *lines])
-            out.append({k: v for k, v in message.items() if k != "tool_calls"} | {"content": text})
-        elif message["role"] == "tool":
-            text = f"<tool_response>\n{message['content']}\n</tool_response>"
-            if out and out[-1]["role"] == "user" and str(out[-1]["content"]).endswith("</tool_response>"):
-                out[-1] = {"role": "user", "content": f"{out[-1]['content']}\n{text}"}
-            else:
-                out.append({"role": "user", "content": text})
-        else:
-            out.append(message)
-    if tools:
-        listed = "\n".join(json.dumps(t, ensure_ascii=False) for t in tools)
-        text = (
-            "You can call these functions. To call one, write only\n"
-            '<tool_call>\n{"name": <name>, "arguments": <object>}\n</tool_call>\n'
-            f"<tools>\n{listed}\n</tools>"
-        )
-        if out and out[0]["role"] == "system":
-            out[0] = _add(text, out[0], before=False)
-        else:
-            out.insert(0, {"role": "system", "content": text})
-    return out
-
-
-def _written_call(function: Message) -> str:
-    call = {"name": function.get("name"), "arguments": function.get("arguments")}
-    return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"

@@ -127,8 +127,7 @@ class Prefill:
 
     def _store(self, kind: Hit) -> None:
         assert self._cache is not None
-        spent = (time.perf_counter() - self._began) * 1e3
-        remember(self._cache, self._target, self.sequence, self.state, 0, self.position, kind, spent)
+        remember(self._cache, self._target, self.sequence, self.state, 0, self.position, kind)
 
     def _finished(self) -> Prefilled:
         sequence = self.sequence
@@ -164,13 +163,10 @@ def remember(
     row: int,
     length: int,
     kind: Hit,
-    cost_ms: float = 0.0,
 ) -> None:
     """Keep one row's state and the contexts of its chain for later requests."""
     contexts = {part.name: sequence.context(part).snapshot() for part in sequence.chain.parts if part.taps}
-    cache.put(
-        sequence.tokens, length, state_key(target, sequence), state.snapshot(row), contexts, kind=kind, cost_ms=cost_ms
-    )
+    cache.put(sequence.tokens, length, state_key(target, sequence), state.snapshot(row), contexts, kind=kind)
 
 
 def catch_up(

@@ -33,10 +33,14 @@ class Probe:
     keeps_reply: bool = False
     """A generated answer stands in history as it was generated."""
 
+    def ends(self, ids: Sequence[int]) -> bool:
+        """Whether a prompt ends as this variant's prompts do."""
+        n = len(self.opening)
+        return n > 0 and tuple(ids[-n:]) == self.opening
+
     def tail(self, ids: Sequence[int]) -> int:
         """Unstable tokens at the end of this prompt."""
-        n = len(self.opening)
-        return self.unstable if n and tuple(ids[-n:]) == self.opening else 1
+        return self.unstable if self.ends(ids) else 1
 
 
 def common(a: Sequence[int], b: Sequence[int]) -> int:
@@ -49,8 +53,11 @@ def common(a: Sequence[int], b: Sequence[int]) -> int:
     return n
 
 
-def probe(render: Render, decode: Decode, style: Style) -> Probe:
-    """Render a turn as prompt and as history, with an answer that reasons and with one that does not."""
+def probe(render: Render, decode: Decode, style: Style, reasons: bool) -> Probe:
+    """Render a turn as prompt and as history, with an answer that reasons and with one that does not.
+
+    reasons: whether this variant's answers are expected to begin with reasoning.
+    """
     ask = [{"role": "user", "content": "0"}]
     try:
         prompt = render(ask, True)
@@ -62,19 +69,16 @@ def probe(render: Render, decode: Decode, style: Style) -> Probe:
     unstable = max(len(prompt) - common(prompt, history) for history in histories)
     if not 0 < len(opening) <= LONGEST or unstable > LONGEST:
         return Probe()
-    return Probe(tuple(opening), max(1, unstable), _keeps(decode, prompt, histories, style))
+    text, past = decode(prompt), [decode(h) for h in histories]
+    if not reasons:
+        keeps = past[0].startswith(f"{text}yes")
+    elif opened(text[-256:], style):
+        keeps = past[1].startswith(f"{text}hm{style.closer}")
+    else:
+        keeps = past[1].startswith(f"{text}{style.opener}hm{style.closer}")
+    return Probe(tuple(opening), max(1, unstable), keeps)
 
 
 def _answers(style: Style) -> list[dict[str, Any]]:
     plain = {"role": "assistant", "content": "yes"}
     return [plain, {**plain, "reasoning_content": "hm", "content": f"{style.opener}hm{style.closer}\n\nyes"}]
-
-
-def _keeps(decode: Decode, prompt: list[int], histories: list[list[int]], style: Style) -> bool:
-    """Whether prompt + generated text is a prefix of the history, in the shape that this prompt asks for."""
-    text = decode(prompt)
-    if style.opener and opened(text[-256:], style):
-        return decode(histories[1]).startswith(f"{text.rstrip()}\nhm{style.closer}") or decode(histories[1]).startswith(
-            f"{text}hm{style.closer}"
-        )
-    return decode(histories[0]).startswith(f"{text}yes")

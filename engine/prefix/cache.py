@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from engine.prefix.disk import DiskTier
     from engine.state.base import Snapshot
 
+MEMORY = 0.8
+"""How much of the measured prefill rate each new one leaves."""
 MAX_NODES = 2048
 """Keeps the number of live buffers far from the limit that Metal has per process."""
 
@@ -72,7 +74,13 @@ class _Space:
 
     layout: Layout | None = None
     tree: Tree = field(default_factory=Tree)
-    ms_per_token: float = 0.0
+    measured: tuple[float, float] = (0.0, 0.0)
+    """Tokens and milliseconds of prefills, older ones fading."""
+
+    @property
+    def ms_per_token(self) -> float:
+        tokens, ms = self.measured
+        return ms / tokens if tokens else 0.0
 
     @property
     def whole(self) -> bool:
@@ -200,19 +208,16 @@ class PrefixCache:
         snapshot: Snapshot,
         drafting: Mapping[str, ContextSnapshot] | None = None,
         kind: Hit = "boundary",
-        cost_ms: float = 0.0,
     ) -> bool:
         """Keep the state of tokens[:length]; copies only what its path does not hold yet. False when it did not fit.
 
         Called at each mark; for trimmable states at the end of the prefill; and after the turn with prompt + output and
-        the length that the state holds, also when the turn was cancelled. cost_ms: what reading these tokens took, used
-        until a whole prefill was measured (`learn`).
+        the length that the state holds, also when the turn was cancelled.
         """
         if length < 1 or snapshot.length != length or len(tokens) < length:
             raise ValueError(f"a snapshot of {snapshot.length} tokens cannot stand for {length} of {len(tokens)}")
         space = self._space(key)
         space.layout = layout = space.layout or Layout.of(snapshot)
-        space.ms_per_token = space.ms_per_token or cost_ms / length
         self._clock += 1
         ids = as_tokens(tokens[:length])
         path, shared = self._walk_alive(space, ids)
@@ -309,11 +314,11 @@ class PrefixCache:
     # Housekeeping ----------------------------------------------------------------------------------------------------
 
     def learn(self, key: str, tokens: int, ms: float) -> None:
-        """A measured prefill: the rate behind `saved_ms` and behind the value of what is kept."""
+        """A measured prefill: the rate behind `saved_ms` and behind the value of what is kept. Long ones count more:
+        the few tokens of a warm turn say little about a long prompt."""
         if tokens > 0 and ms > 0:
             space = self._space(key)
-            rate = ms / tokens
-            space.ms_per_token = rate if not space.ms_per_token else 0.7 * space.ms_per_token + 0.3 * rate
+            space.measured = (space.measured[0] * MEMORY + tokens, space.measured[1] * MEMORY + ms)
 
     def saved_ms(self, key: str, tokens: int) -> float:
         """What prefilling `tokens` tokens would have cost at the measured rate; 0 when none was measured."""

@@ -21,6 +21,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from engine import paths
 from engine.prefix.blocks import Block, Checkpoint, Layout
 from engine.prefix.codec import Encoded, Opened, encode, pack, unpack
 from engine.prefix.tree import Node, Tokens, Tree, divide
@@ -276,6 +277,10 @@ class DiskTier:
             self._queue.put(None)
             self._thread.join(timeout)
             self._thread = None
+
+
+def default_folder() -> Path:
+    return paths.cache() / "prefix"
 
 
 def digest(key: str) -> str:

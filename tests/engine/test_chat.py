@@ -119,16 +119,12 @@ TOOLS = [{"type": "function", "function": {"name": "lookup", "description": "", 
 
 
 def test_tools_are_never_dropped() -> None:
-    """What a template refuses is taken away alone; a template without a place for tools gets them as text."""
+    """What a template refuses is taken away alone."""
     text = shown(ChatFormat(toy(PICKY)), [says("user", "x")], tools=TOOLS, effort="medium")
     assert text.startswith("[low]")
     assert "[tools: lookup ]" in text
-    plain = ChatFormat(toy(RAISING))
-    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "lookup", "arguments": "{}"}}]}
-    text = shown(plain, [says("user", "x"), call, says("tool", "42")], tools=TOOLS)
-    assert '"name": "lookup"' in text
-    assert "<tool_call>\n" in text
-    assert "42" in text
+    with pytest.raises(UsageError, match="no place for tools"):
+        ChatFormat(toy(RAISING)).render([says("user", "x")], tools=TOOLS)
 
 
 def test_a_template_that_refuses_everything_is_a_sentence() -> None:
@@ -164,10 +160,17 @@ def test_stable_boundary_before_a_tail_that_disappears() -> None:
         assert len(prompt.ids) - stable <= 20
         if thinking is False:
             assert prompt.ids[: stable + 1] != after[: stable + 1]
-            assert not prompt.keeps_reply
         else:
             assert stable == len(prompt.ids) - 1
-            assert prompt.keeps_reply
+        # Reasoning is left out of history here, so that no turn with thinking stays as it was.
+        assert not chat.keeps_reply(prompt.ids)
+
+
+def test_replies_that_stay_as_they_were() -> None:
+    chat = ChatFormat(toy(TOLERANT))
+    assert chat.keeps_reply(chat.render([says("user", "a question")]))
+    assert chat.keeps_reply([1, 2, 3])
+    assert not ChatFormat(toy(HARD_OPEN)).keeps_reply(ChatFormat(toy(HARD_OPEN)).render([says("user", "x")]))
 
 
 def test_head_is_shared_by_chats_with_the_same_system_prompt() -> None:
