@@ -41,6 +41,7 @@ $(STAMP): pyproject.toml
 		test -x $(BIN)/python || uv venv --python '>=3.11' $(VENV); \
 		uv pip install --python $(BIN)/python -e '.[dev]'; \
 	elif [ -n "$(PYTHON)" ]; then \
+		echo 'Making the environment in $(VENV); the first time this downloads a few hundred MB.'; \
 		test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 			echo 'This Python cannot make environments: install its venv package (Debian: python3-venv).'; exit 1; }; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
