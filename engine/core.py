@@ -84,6 +84,8 @@ class Request:
     """Prompt lengths worth a prefix-cache checkpoint (stable boundary, end of the system prompt)."""
     remember: bool = True
     """Whether the prefix cache may serve and keep this request."""
+    conversation: str = ""
+    """Requests of one conversation share what is learned of a drafter's acceptance; others start from the pair's."""
     id: str = ""
     """Set by submit when empty; in every event of this request."""
 

@@ -13,10 +13,12 @@ import itertools
 import queue
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from engine.calibrate.session import Calibrator
+from engine.calibrate.view import CalibrationView
 from engine.chat import ChatFormat
 from engine.core import Event, Failed, Finished, Request, Source, Tokens
 from engine.drafters.base import Drafter
@@ -63,10 +65,6 @@ class Options:
     max_batch: int = 1
     cache: PrefixCache | None = None
     chunk: int | None = None
-    costs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Measured costs by drafter name; see engine/calibrate."""
-    memory: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What is known of each pair's acceptance."""
     lookup: bool = True
     """Whether `auto` may use lookup (a card turns it off for mixtures of experts)."""
 
@@ -125,6 +123,8 @@ class Engine:
         self.generation = loaded.generation
         self.format = ChatFormat(loaded.tokenizer.backend)
         self.loop = Loop(self.target)
+        self.calibrator = Calibrator(self)
+        """Measured curves and learned acceptance; empty until it is told to load or to measure."""
         self._numbers = itertools.count(1)
         self._chains: dict[str, Chain] = {}
         self._refused: dict[str, DrafterInfo] = {}
@@ -183,12 +183,15 @@ class Engine:
             raise UnknownDrafter(f"Drafter '{name}' is not available: {self._refused[name].reason}")
         raise UnknownDrafter(f"No drafter '{name}' is loaded; there are: {', '.join(self._chains)}.")
 
-    def _policy(self, cap: int | None, chain: Chain) -> CapPolicy:
-        facts = chain.learned or (chain.parts[0] if chain.parts else None)
-        name = facts.name if facts else "none"
-        return policy_for(
-            cap, self.options.cap, self.options.costs.get(name), facts or _Nobody(), self.options.memory.get(name)
-        )
+    def _policy(self, cap: int | None, chain: Chain, conversation: str = "") -> CapPolicy:
+        name = self.calibrator.name_of(chain.name)
+        memory = self.calibrator.book.open(name, conversation)
+        return policy_for(cap, self.options.cap, self.calibrator.costs(name), chain, memory)
+
+    @property
+    def calibration(self) -> CalibrationView:
+        """What this machine was measured to do with the current drafter."""
+        return self.calibrator.view(self._drafter)
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
@@ -215,9 +218,10 @@ class Engine:
             ),
             chain=chain,
             chains=self._chains,
-            policies=self._policy,
+            policies=lambda cap, chain: self._policy(cap, chain, request.conversation),
             listener=listener or events.put,  # pyright: ignore[reportOptionalMemberAccess]
         )
+        sequence.keeps_reply = self.format.keeps_reply(request.prompt)
         self.scheduler.submit(sequence)
         return Ticket(self, sequence, events)
 
@@ -264,14 +268,6 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _Nobody:
-    """Facts of the drafter that never proposes."""
-
-    name = "none"
-    source = Source.TARGET
-    max_draft = 0
 
 
 def open_engine(path: str | Path, *, name: str = "", options: Options | None = None) -> Engine:

@@ -72,6 +72,7 @@ def load(
     except BaseException:
         scheduler.close()
         raise
+    engine.calibrator.load()
     tell(Progress("ready", text=found.name))
     return engine
 

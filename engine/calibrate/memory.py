@@ -6,7 +6,7 @@ length; a new one starts from the pair's prior, which all of them move a little.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from engine.calibrate.acceptance import Acceptance, Prior, Timings
@@ -29,6 +29,11 @@ class Memory:
     _costs: Costs | None = None
     _controllers: tuple[Controller, CopyController] | None = None
 
+    @property
+    def believed(self) -> Acceptance | None:
+        """Acceptance of the learned drafter here, once somebody measured what it costs."""
+        return self._controllers[0].acceptance if self._controllers else None
+
     def controllers(self, costs: Costs) -> tuple[Controller, CopyController]:
         """For the learned drafter and for lookup. Their state survives requests, but not new cost curves."""
         if self._controllers is None or self._costs != costs:
@@ -48,6 +53,8 @@ class Book:
         self._memories: OrderedDict[tuple[str, str], Memory] = OrderedDict()
         self._priors: dict[str, Prior] = {}
         self._timings: dict[str, tuple[Timings, Timings]] = {}
+        self._recent: deque[tuple[str, Memory]] = deque(maxlen=16)
+        """Memories whose requests may have gone on since they were last asked."""
 
     def prior(self, drafter: str) -> Prior:
         return self._priors.get(drafter, Prior())
@@ -63,20 +70,25 @@ class Book:
     def open(self, drafter: str, conversation: str = "") -> Memory:
         """The memory to hand to `policy_for`. Without a conversation a request starts from the prior."""
         key = (drafter, conversation)
+        for name, recent in self._recent:
+            self.settle(name, recent)
         if conversation and key in self._memories:
             self._memories.move_to_end(key)
             return self._memories[key]
         timings = self._timings.setdefault(drafter, (Timings(), Timings()))
         memory = Memory(self.prior(drafter), *timings)
+        self._recent.append((drafter, memory))
         if conversation:
             self._memories[key] = memory
             while len(self._memories) > self._limit:
                 self._memories.popitem(last=False)
         return memory
 
-    def close(self, drafter: str, memory: Memory, costs: Costs) -> None:
-        """A request ended: let the pair's prior move a little towards what its conversation shows."""
-        believed = memory.controllers(costs)[0].acceptance
+    def settle(self, drafter: str, memory: Memory) -> None:
+        """Let the pair's prior move a little towards what a conversation has shown since last time."""
+        believed = memory.believed
+        if believed is None:
+            return
         rounds = min(believed.rounds - memory.settled, SETTLED // 5)
         memory.settled = believed.rounds
         if rounds > 0:

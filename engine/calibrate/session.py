@@ -177,6 +177,12 @@ class Calibrator:
         self._outdated.pop(name, None)
         if calibration.prior is not None:
             self.book.set_prior(name, calibration.prior)
+        drafter = self._names().get(name)
+        if drafter is not None and hasattr(drafter, "costs"):
+            # A confidence head may shorten each draft by its own estimate, where shorter is cheaper.
+            costs = calibration.costs
+            worth = not costs.flat(drafter.max_draft)
+            drafter.costs = (lambda k: costs.round_ms(k)) if worth else None  # pyright: ignore[reportAttributeAccessIssue]
 
     def _names(self) -> dict[str, Drafter[Any] | None]:
         names: dict[str, Drafter[Any] | None] = {LOOKUP: None}

@@ -42,6 +42,11 @@ class CalibrationView:
     """Why it is stale, or what the numbers suffer from; a sentence."""
 
     @property
+    def rate(self) -> float:
+        """The predicted tokens a second."""
+        return self.predicted
+
+    @property
     def speedup(self) -> float:
         return self.predicted / self.plain if self.plain else 0.0
 

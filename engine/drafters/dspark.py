@@ -39,7 +39,8 @@ class DSpark(BlockDrafter):
         self.threshold = threshold
         """Confidence below which drafting stops; 0: never look, which saves a synchronisation a round."""
         self.costs: Callable[[int], float] | None = None
-        """Expected milliseconds of a round that verifies k drafts. With it, truncation maximises expected speed."""
+        """Expected milliseconds of a round that verifies k drafts. With it, truncation maximises expected speed; None
+        where the cost hardly depends on k, so that looking would cost more than it saves."""
 
     def matrices(self) -> list[Matrix]:
         return [*super().matrices(), *([self.markov.w2] if self.markov else [])]
@@ -95,7 +96,7 @@ class DSpark(BlockDrafter):
 
     def _keep(self, confidence: mx.array | None, k: int) -> int:
         """Drafts to verify. Looking at the estimates costs a synchronisation, so it happens only on request."""
-        if confidence is None or self.threshold <= 0.0:
+        if confidence is None or (self.threshold <= 0.0 and self.costs is None):
             return k
         values = cast(list[float], confidence.tolist())
         if self.costs is not None:

@@ -58,10 +58,10 @@ def test_conversations_do_not_share_what_they_learn_but_the_pair_does_a_little()
     assert learned.parked
     assert not other.controllers(COSTS)[0].parked
     assert book.open("dspark", "mine").controllers(COSTS)[0] is learned
-    book.close("dspark", mine, COSTS)
+    book.settle("dspark", mine)
     assert 0.5 < book.prior("dspark").first < 0.7
     moved = book.prior("dspark")
-    book.close("dspark", mine, COSTS)
+    book.settle("dspark", mine)
     assert book.prior("dspark") == moved, "the same rounds must not count twice"
 
 
