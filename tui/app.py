@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from pathlib import Path
 from typing import Any, ClassVar
 
 from textual import work
@@ -47,7 +48,7 @@ log = logging.getLogger("dspark.tui")
 FRAME = 1 / 30
 """Shortest time between two drawings of a stream."""
 SLOWEST = 0.5
-SHARE = 5
+SHARE = 3
 """A drawing that took t is followed by at least SHARE × t without one: the model needs the processor more."""
 PANEL_EVERY = 0.25
 
@@ -55,7 +56,7 @@ PANEL_EVERY = 0.25
 class ChatApp(Actions, App[int]):
     """The app."""
 
-    CSS_PATH = "app.tcss"
+    CSS_PATH = Path(__file__).with_name("app.tcss")
     TITLE = "dspark-chat"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-wide")]  # noqa: RUF012 (Textual's own way)
@@ -87,7 +88,7 @@ class ChatApp(Actions, App[int]):
         self.known_themes = themes.load(paths.config() / "themes")
         super().__init__(ansi_color=True if self.no_color else None)
         self.options = options
-        self.loader = options.loader or default_loader(options.config)
+        self.loader = options.loader or default_loader(options.config, lambda: self._exit)
         self.controller = Controller(options.config)
         self.controller.chat.system = options.config.system
         self.bridge = Bridge(lambda: self.post_message(self.EventsWaiting()))
@@ -315,7 +316,8 @@ class ChatApp(Actions, App[int]):
         pill = self.query_one("#pill", Static)
         if self.transcript.following:
             self._unseen = 0
-        pill.set_class(self._unseen > 0, "-on")
+        if pill.has_class("-on") or self._unseen:
+            pill.set_class(self._unseen > 0, "-on")
         if self._unseen:
             pill.update(Content(f"↓ {self._unseen} new tokens · Ctrl+End"))
 

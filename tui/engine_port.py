@@ -106,8 +106,8 @@ _STAGES = {
 }
 
 
-def default_loader(config: Config) -> Loader:
-    """Loads the model that the settings name. MLX is imported when it is called."""
+def default_loader(config: Config, stop: Callable[[], bool] = lambda: False) -> Loader:
+    """Loads the model that the settings name; `stop` ends a download. MLX is imported when it is called."""
 
     def load(progress: Callable[[Progress], None]) -> EngineLike:
         from engine.session import open_session

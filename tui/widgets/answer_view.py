@@ -20,9 +20,10 @@ from themes import SYNTAX
 from tui.chat import Answer
 from tui.markdown.document import Document
 from tui.markdown.lines import Line, Run
-from tui.provenance import NAMES
+from tui.provenance import NAMES, runs
 from tui.trace import Decode, Trace
 from tui.widgets.footer_lines import footer_lines
+from tui.widgets.growing import Growing
 
 MARKDOWN_NAMES = (
     *("strong", "em", "strike", "code", "link", "url", "h1", "h2", "h3", "h4", "h5", "h6", "bullet", "marker"),
@@ -44,7 +45,7 @@ class View(StrEnum):
     """Raw tokens and rounds."""
 
 
-class AnswerView(Widget):
+class AnswerView(Growing, Widget):
     """Shows an `Answer`. `feed` takes what it yields; `flush` draws it."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -133,11 +134,9 @@ class AnswerView(Widget):
         height = len(self._doc) + len(self._footer)
         for y in [y for y in self._strips if y >= first]:
             del self._strips[y]
-        if height != self._height:
-            self._height = height
-            self.refresh(layout=True)
-        elif self.size.height:
-            self.refresh(Region(0, first, self.size.width, max(1, self.size.height - first)))
+        changed = Region(0, first, max(1, self.size.width), max(1, max(height, self._height) - first))
+        grown, self._height = height != self._height, height
+        self.refresh(changed, layout=grown)
 
     def show(self, view: View) -> None:
         """Change the view."""
@@ -160,10 +159,8 @@ class AnswerView(Widget):
             self._feed_trace(self._doc)
         else:
             self._doc = Document(width)
-            start = 0
-            for span in self.answer.spans or ():
-                self._doc.feed(self.answer.text[start : span.end], span.code)
-                start = span.end
+            for start, end, code in runs(self.answer.prov):
+                self._doc.feed(self.answer.text[start:end], code)
             if self.answer.status.over:
                 self._doc.finish()
 

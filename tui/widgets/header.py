@@ -76,4 +76,4 @@ class ChatHeader(Static):
         self._draw()
 
     def _draw(self) -> None:
-        self.update(header(self._state, max(0, self.size.width)))
+        self.update(header(self._state, max(0, self.size.width)), layout=False)

@@ -40,4 +40,5 @@ class Ribbon(Static):
         width = max(0, self.size.width)
         right = Content(note).truncate(max(0, width - 1), ellipsis=True)
         left = ribbon(ticks, max(0, width - right.cell_length - 2), self.letters)
-        self.update(Content.assemble(left, " " * max(1, width - left.cell_length - right.cell_length), right))
+        row = Content.assemble(left, " " * max(1, width - left.cell_length - right.cell_length), right)
+        self.update(row, layout=False)

@@ -33,7 +33,7 @@ class PanelView(Static, can_focus=False):
     def __init__(self, panel: Panel) -> None:
         super().__init__(id=f"panel-{panel.id}")
         self.panel = panel
-        self._shown = ""
+        self._shown = Content("")
 
     def show(self, figures: Figures) -> None:
         width = self.size.width
@@ -43,9 +43,10 @@ class PanelView(Static, can_focus=False):
         text = Content.assemble(
             (self.panel.title.upper(), "bold $secondary"), (f"  {self.panel.hint}", "$faint"), "\n", body
         )
-        if text.markup != self._shown:
-            self._shown = text.markup
-            self.update(text)
+        if not self._shown.is_same(text):
+            grown = text.plain.count("\n") != self._shown.plain.count("\n")
+            self._shown = text
+            self.update(text, layout=grown)
 
 
 class SideBar(VerticalScroll, can_focus=False):

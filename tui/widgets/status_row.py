@@ -32,4 +32,5 @@ class StatusRow(Static):
     """
 
     def show(self, turn: Tally, session: Tally, cache: str) -> None:
-        self.update(status_row(turn, session, cache, max(0, self.size.width)))
+        if self.size.width:
+            self.update(status_row(turn, session, cache, self.size.width), layout=False)

@@ -15,6 +15,7 @@ from textual.widgets import Static
 from tui.chat import Chat, Turn
 from tui.trace import Decode
 from tui.widgets.answer_view import AnswerView, View
+from tui.widgets.growing import Settled
 from tui.widgets.user_view import UserView
 
 WINDOW = 16
@@ -35,7 +36,11 @@ class Earlier(Static):
         self.post_message(self.Wanted())
 
 
-class Transcript(VerticalScroll, can_focus=True):
+class Turns(Settled, Vertical):
+    """Holds the widgets; as tall as the window at least, so that a short conversation begins at the top."""
+
+
+class Transcript(Settled, VerticalScroll, can_focus=True):
     """Shows a `Chat`."""
 
     DEFAULT_CSS = """
@@ -54,7 +59,7 @@ class Transcript(VerticalScroll, can_focus=True):
         self._first = 0
         """Index of the earliest turn that is mounted."""
         self._answers: dict[str, AnswerView] = {}
-        self._turns = Vertical(id="turns")
+        self._turns = Turns(id="turns")
         self.following = True
         """Whether the view stays at the end."""
 
