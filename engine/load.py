@@ -19,7 +19,7 @@ from engine import backend
 from engine.chat import stop_ids
 from engine.describe import check_quantization, describe, placed
 from engine.errors import LoadError, UnsupportedModel, WeightsDamaged, WeightsMissing
-from engine.memory import state_cost
+from engine.memory import Fit, estimate, fit, state_cost
 from engine.targets import adapter
 from engine.targets.base import Target, TargetSpec
 from engine.targets.dense import MlxTarget
@@ -33,6 +33,8 @@ class Loaded:
     config: dict[str, Any]
     generation: dict[str, Any]
     """generation_config.json, or {}."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user about what was changed to make it run here."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -47,20 +49,28 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def load_target(
-    path: str | Path, *, name: str = "", overrides: Mapping[str, Any] | None = None, kv_bits: int = 0
+    path: str | Path,
+    *,
+    name: str = "",
+    overrides: Mapping[str, Any] | None = None,
+    kv_bits: int = 0,
+    context: int | None = None,
 ) -> Loaded:
     """Load the model at `path`, a folder in Hugging Face layout or a GGUF file.
 
     overrides: entries of the (text) config to replace (rope, window). kv_bits: 4, 6 or 8 quantises the keys and values
-    of full attention.
+    of full attention. context: tokens of context that are wanted, by default all that the model was made for; fewer
+    where the memory does not hold them, which is then said in `Loaded.notes`.
 
     Raises:
         LoadError: with one sentence that says what is wrong and what to do.
+        MemoryShort: before anything is read, when the weights alone do not fit.
     """
     path = Path(path).expanduser()
     if not path.exists():
         raise WeightsMissing(f"There is no model at {path}.")
-    model, config, backend_tokenizer = _gguf(path) if path.is_file() else _folder(path, dict(overrides or {}))
+    room = None if path.is_file() else _room(path, overrides or {}, kv_bits, context)
+    model, config, backend_tokenizer = _gguf(path) if path.is_file() else _folder(path, overrides or {})
     if backend.float32_only():
         model = _to_float32(model, config)
     mx.eval(model.parameters())
@@ -68,7 +78,19 @@ def load_target(
     tokenizer = Tokenizer(backend_tokenizer)
     stops = stop_ids(backend_tokenizer, generation, config)
     spec = describe(model, config, stops, name or path.stem, str(path))
-    return Loaded(adapted(model, spec, kv_bits), tokenizer, config, generation)
+    spec = replace(spec, context=min(spec.context, context or spec.context, room.context if room else spec.context))
+    notes = (room.note,) if room and room.note else ()
+    return Loaded(adapted(model, spec, kv_bits), tokenizer, config, generation, notes)
+
+
+def _room(folder: Path, overrides: Mapping[str, Any], kv_bits: int, context: int | None) -> Fit:
+    """Whether a checkpoint fits this machine, from its config and file sizes."""
+    from engine.hub import check_folder
+
+    check_folder(folder)
+    config = read_json(folder / "config.json")
+    check_quantization(folder.name, config)
+    return fit(estimate(folder, {**config, **placed(config, overrides)}, kv_bits=kv_bits), wanted=context)
 
 
 def adapted(model: nn.Module, spec: TargetSpec, kv_bits: int = 0) -> MlxTarget:
@@ -105,15 +127,11 @@ def _gguf(path: Path) -> tuple[nn.Module, dict[str, Any], Any]:
     return model, found.config, found.tokenizer
 
 
-def _folder(path: Path, overrides: dict[str, Any]) -> tuple[nn.Module, dict[str, Any], Any]:
+def _folder(path: Path, overrides: Mapping[str, Any]) -> tuple[nn.Module, dict[str, Any], Any]:
     from mlx_lm.utils import load_model
     from transformers import AutoTokenizer
 
-    from engine.hub import check_folder
-
-    check_folder(path)
     stored = read_json(path / "config.json")
-    check_quantization(path.name, stored)
     try:
         model, config = load_model(path, lazy=True, model_config=placed(stored, overrides))
     except LoadError:

@@ -86,3 +86,27 @@ def test_the_drafter_counts() -> None:
 
 def test_sizes_for_people() -> None:
     assert (size(3 * GB // 2), size(320 * 2**20)) == ("1.5 GB", "320 MB")
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine import backend
+
+    folder = make("llama", tmp_path / "m")
+    monkeypatch.setattr(backend, "memory_bytes", lambda: 2**20)
+    monkeypatch.setattr("mlx_lm.utils.load_model", lambda *a, **k: pytest.fail("weights were read"))
+    with pytest.raises(MemoryShort, match="choose a smaller"):
+        load_target(folder)
+
+
+def test_a_short_memory_shortens_the_window_of_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine import backend
+
+    folder = make("llama", tmp_path / "m")
+    need = estimate(folder, json.loads((folder / "config.json").read_text()))
+    monkeypatch.setattr(backend, "memory_bytes", lambda: int(need.bytes(2500) / 0.9))
+    loaded = load_target(folder)
+    assert loaded.target.spec.context == 2048
+    assert "2,048 tokens instead of 4,096" in loaded.notes[0]
+    assert load_target(folder, context=1000).target.spec.context == 1000
