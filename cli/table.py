@@ -19,4 +19,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("doctor", "cli.doctor", "describe this machine and what the engine makes of it"),
     Command("cache", "engine.prefix.cli", "list, measure or empty what the prefix cache keeps on disk"),
     Command("paths", "cli.paths", "print where settings, chats, models and logs are kept"),
+    Command("serve", "cli.serve", "serve the OpenAI and Anthropic APIs on this machine"),
+    Command("claude", "cli.claude", "start Claude Code on the running server"),
+    Command("codex", "cli.codex", "start Codex on the running server"),
 )

@@ -93,7 +93,7 @@ class Admin:
             "type": "model",
             "created": self._started,
             "created_at": datetime.fromtimestamp(self._started, UTC).isoformat(),
-            "display_name": engine.spec.name,
+            "display_name": self._service.holder.name,
             "owned_by": "dspark-chat",
             "max_model_len": engine.spec.context,
             "context_length": engine.spec.context,

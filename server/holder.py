@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 from engine.engine import Engine
@@ -16,13 +17,19 @@ Opener = Callable[[str, dict[str, Any]], Engine]
 """(model, options) -> a ready engine; blocks, raises engine errors."""
 
 
+def public_name(engine: Engine) -> str:
+    """What clients call the model; a folder or file is called by its last part, where it lies is nobody's business."""
+    name = engine.spec.name
+    return Path(name).name.removesuffix(".gguf") if Path(name).is_absolute() else name
+
+
 class Holder:
     """Zero or one engine. Loading releases the old one first: two models rarely fit."""
 
     def __init__(self, opener: Opener | None = None, engine: Engine | None = None, name: str = "") -> None:
         self._opener = opener
         self._engine = engine
-        self.name = name or (engine.spec.name if engine else "")
+        self.name = name or (public_name(engine) if engine else "")
         self.state: Literal["no_model", "loading", "ok", "error"] = "ok" if engine else "no_model"
         self.error = ""
         self._lock = threading.Lock()
@@ -52,7 +59,13 @@ class Holder:
             except Exception as error:
                 self.state, self.error = "error", str(error)
                 raise
-            self.name, self.state = model or self._engine.spec.name, "ok"
+            self.name, self.state = public_name(self._engine), "ok"
+
+    def adopt(self, engine: Engine) -> None:
+        """Serve an engine that was opened elsewhere."""
+        with self._lock:
+            self._release()
+            self._engine, self.name, self.state = engine, public_name(engine), "ok"
 
     def unload(self) -> None:
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -11,6 +12,7 @@ from typing import Any
 
 import uvicorn
 
+from engine.errors import UsageError
 from server.app import App
 from server.settings import Settings
 
@@ -33,6 +35,21 @@ def uvicorn_config(app: App, settings: Settings) -> uvicorn.Config:
         timeout_graceful_shutdown=max(1, round(settings.grace)),
         h11_max_incomplete_event_size=_H11_LIMIT,
     )
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Take the port before a model is loaded for nothing.
+
+    Raises:
+        UsageError: when it cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=512)
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"Cannot listen on {settings.host} port {settings.port} ({error}); choose another with --port."
+        ) from error
 
 
 class Server(uvicorn.Server):
