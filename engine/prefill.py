@@ -125,6 +125,11 @@ class Prefill:
         if self._cache is not None and marks:
             self._store(marks[0].kind)
 
+    def keep(self) -> None:
+        """Keep what was read although the prompt will not be finished."""
+        if self._cache is not None and self.position > (self._match.length if self._match else 0):
+            self._store("rung")
+
     def _store(self, kind: Hit) -> None:
         assert self._cache is not None
         remember(self._cache, self._target, self.sequence, self.state, 0, self.position, kind)

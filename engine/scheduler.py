@@ -146,7 +146,7 @@ class Scheduler:
     def _emit(self, sequence: Sequence, event: Event) -> None:
         try:
             sequence.listener(event)
-        except Exception:  # noqa: BLE001  a front end's fault must not stop the other rows
+        except Exception:  # a front end's fault must not stop the other rows
             log.exception("a listener failed; its request is cancelled")
             sequence.cancelled = True
 
@@ -159,8 +159,9 @@ class Scheduler:
             self._waiting.remove(sequence)
             self._emit(sequence, finished(sequence, "cancel"))
         if self._prefill is not None and self._prefill.sequence.cancelled:
-            sequence, self._prefill = self._prefill.sequence, None
-            self._emit(sequence, finished(sequence, "cancel"))
+            prefill, self._prefill = self._prefill, None
+            self._keep(prefill.keep)
+            self._emit(prefill.sequence, finished(prefill.sequence, "cancel"))
         gone = [s for s in self._batch.sequences if s.cancelled]
         if gone:
             self._retire(gone, "cancel")
@@ -259,9 +260,16 @@ class Scheduler:
         plan = self._plan
         if plan is None or plan.cache is None or not sequence.request.remember:
             return
+        if not sequence.keeps_reply and not all(layer.kind == "append" for layer in state.layers):
+            # The next prompt will not contain this turn as it was, and such a state cannot be cut to where it does.
+            return
+        cache = plan.cache
+        self._keep(lambda: remember(cache, plan.target, sequence, state, row, state.lengths[row], "turn"))
+
+    def _keep(self, store: Callable[[], None]) -> None:
         try:
-            remember(plan.cache, plan.target, sequence, state, row, state.lengths[row], "turn")
-        except Exception:  # noqa: BLE001  a cache that cannot keep something must not cost the answer
+            store()
+        except Exception:  # a cache that cannot keep something must not cost the answer
             log.exception("the prefix cache could not keep a turn")
 
     def _shut(self) -> None:

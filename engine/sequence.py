@@ -57,6 +57,8 @@ class Sequence:
         self.tokens: list[int] = list(request.prompt)
         self.rounds = 0
         self.cancelled = False
+        self.keeps_reply = True
+        """Whether the next turn's prompt will contain this turn as it was generated."""
         self.usage = Usage(prompt=len(request.prompt))
         self.submitted = time.perf_counter()
         self.started = 0.0

@@ -79,19 +79,25 @@ def unpack(value: Any, arrays: Mapping[str, mx.array]) -> Any:
 class Encoded:
     """A file's content, ready for any thread: no MLX call is needed to write it."""
 
-    head: bytes
+    meta: Mapping[str, Any]
+    entries: Mapping[str, Mapping[str, Any]]
     parts: tuple[memoryview, ...]
 
     @property
     def nbytes(self) -> int:
-        return len(self.head) + sum(p.nbytes for p in self.parts)
+        """Of the arrays."""
+        return sum(p.nbytes for p in self.parts)
 
     def write(self, path: Path) -> None:
         """All or nothing: a reader finds the whole file or none, also when the machine stops in between."""
+        sums = {name: zlib.crc32(part) for name, part in zip(self.entries, self.parts, strict=True)}
+        stored = {"dspark": json.dumps(dict(self.meta)), "crc32": json.dumps(sums)}
+        head = json.dumps({**self.entries, "__metadata__": stored}).encode()
+        head += b" " * (-len(head) % 8)
         part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
             with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(self.head)
+                file.write(struct.pack("<Q", len(head)) + head)
                 for piece in self.parts:
                     file.write(piece)
                 file.flush()
@@ -102,24 +108,18 @@ class Encoded:
 
 
 def encode(meta: Mapping[str, Any], arrays: Mapping[str, mx.array]) -> Encoded:
-    """Evaluates the arrays; call on the model thread."""
+    """Evaluates the arrays; call on the model thread. The result shares their memory."""
     mx.eval(list(arrays.values()))
-    entries: dict[str, Any] = {}
-    sums: dict[str, int] = {}
+    entries: dict[str, Mapping[str, Any]] = {}
     parts: list[memoryview] = []
     at = 0
     for name, x in arrays.items():
-        kind = _NAMES[x.dtype]
         raw = np.array(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x, copy=False)
         view = np.ascontiguousarray(raw).reshape(-1).view(np.uint8).data
-        entries[name] = {"dtype": kind, "shape": list(x.shape), "data_offsets": [at, at + view.nbytes]}
-        sums[name] = zlib.crc32(view)
+        entries[name] = {"dtype": _NAMES[x.dtype], "shape": list(x.shape), "data_offsets": [at, at + view.nbytes]}
         parts.append(view)
         at += view.nbytes
-    entries["__metadata__"] = {"dspark": json.dumps(dict(meta)), "crc32": json.dumps(sums)}
-    head = json.dumps(entries).encode()
-    head += b" " * (-len(head) % 8)
-    return Encoded(struct.pack("<Q", len(head)) + head, tuple(parts))
+    return Encoded(meta, entries, tuple(parts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ DEFAULT_LEAST = 256
 """Shorter prefixes are read again faster than they are worth a file."""
 MAX_PENDING = 1 << 30
 """Bytes that may wait in memory to be written; what comes on top is not written."""
+HEADER = 1 << 14
+"""More than a file's header takes, beside its arrays."""
 MAX_ERRORS = 5
 """After so many failed writes the tier stops trying for this process."""
 
@@ -205,10 +207,9 @@ class DiskTier:
 
     def _write(self, segment: Segment, content: Encoded) -> bool:
         with self._lock:
-            if self._pending + content.nbytes > self.max_pending or content.nbytes > self.limit:
+            if self._pending + content.nbytes > self.max_pending or content.nbytes + HEADER > self.limit:
                 return False
             self._pending += content.nbytes
-        segment.nbytes = content.nbytes
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="dspark-prefix-disk", daemon=True)
             self._thread.start()
@@ -220,9 +221,10 @@ class DiskTier:
             segment = job.segment
             try:
                 segment.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._make_room(job.content.nbytes)
+                self._make_room(job.content.nbytes + HEADER)
                 job.content.write(segment.path)
-                segment.used = segment.path.stat().st_mtime
+                written = segment.path.stat()
+                segment.used, segment.nbytes = written.st_mtime, written.st_size
                 segment.state = "alive"
                 with self._lock:
                     self.index()[segment.id] = segment
