@@ -157,6 +157,7 @@ class Actions(Base):
 
     def say(self, text: str, severity: Any = "information") -> None:
         """A short notice in the corner; foreign text in it stays text."""
+        self.clear_notifications()
         self.notify(clean(text), severity=severity, timeout=3, markup=False)
 
     def show_queue(self) -> None:

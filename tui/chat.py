@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from engine.core import Event, Failed, Finished, Prefilled, Round, Tokens, Usage
+from engine.core import Event, Failed, Finished, Prefilled, Prefilling, Round, Tokens, Usage
 from engine.sanitize import Sanitizer
 from tui.provenance import CODES
 from tui.stats import Tally
@@ -69,6 +69,8 @@ class Answer:
     started: float = field(default_factory=time.time)
     first_ms: float | None = None
     """Time to the first token, from submit."""
+    read: tuple[int, int] = (0, 0)
+    """Prompt tokens read so far, and all of them."""
     _filter: Sanitizer = field(default_factory=Sanitizer)
 
     def take(self, event: Event) -> Iterator[tuple[str, int]]:
@@ -80,6 +82,8 @@ class Answer:
                 self.rounds.append(event)
                 self.tally.add(event)
                 self.drafter = event.drafter
+            case Prefilling():
+                self.read = (event.done, event.total)
             case Prefilled():
                 self.prefilled = event
                 self.status = Status.STREAMING
@@ -90,8 +94,6 @@ class Answer:
                 self.usage = event.usage
                 self.error = " ".join(Sanitizer().feed(event.message).split())
                 self.status = Status.FAILED
-            case _:
-                pass
 
     def _tokens(self, event: Tokens) -> Iterator[tuple[str, int]]:
         self.status = Status.STREAMING

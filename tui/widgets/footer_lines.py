@@ -18,9 +18,11 @@ _ENDS = {
 
 
 def footer_lines(answer: Answer, width: int) -> list[Line]:
-    """Nothing while the answer streams."""
+    """While the prompt is read, how far; nothing while the answer streams; figures when it is over."""
     if not answer.status.over:
-        return []
+        done, total = answer.read
+        reading = f"reading the prompt {done}/{total}" if total else "reading the prompt"
+        return [] if answer.text else _wrapped(f"{reading} …", "meta", width)
     lines: list[Line] = []
     if answer.error:
         lines += _wrapped(f"⚠ {answer.error}", "fault", width)

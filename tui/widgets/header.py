@@ -32,7 +32,7 @@ def header(state: HeaderState, width: int) -> Content:
     right = meter(state.used, state.context, width >= 60)
     room = max(0, width - right.cell_length - 2)
     drafter = state.drafter or "none"
-    parts: list[tuple[str, str] | str] = [(one_line(state.model) or "no model", "bold")]
+    parts: list[tuple[str, str] | str] = [(short(state.model) or "no model", "bold")]
     parts.append(("  ·  drafter ", "") if width >= 60 else (" · ", ""))
     parts.append((one_line(drafter), "$source-draft" if drafter != "none" else ""))
     if state.cap:
@@ -43,6 +43,12 @@ def header(state: HeaderState, width: int) -> Content:
         parts.append(f"  ·  “{one_line(state.title)}”")
     left = Content.assemble(*parts).truncate(room, ellipsis=True)
     return Content.assemble(left, " " * max(1, width - left.cell_length - right.cell_length), right)
+
+
+def short(model: str) -> str:
+    """A path by its last part, a name as it is."""
+    name = one_line(model)
+    return name.rstrip("/").rsplit("/", 1)[-1] if name.startswith(("/", "~", ".")) else name
 
 
 def meter(used: int, context: int, bar: bool) -> Content:

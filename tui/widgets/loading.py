@@ -8,6 +8,7 @@ from textual.widgets import Static
 from engine.sanitize import clean, one_line
 from tui.engine_port import Progress
 from tui.stats import bar
+from tui.widgets.header import short
 
 
 def progress_text(progress: Progress, width: int) -> Content:
@@ -31,7 +32,7 @@ def failure_text(message: str) -> Content:
 def welcome_text(model: str, drafter: str) -> Content:
     """What a new user needs to know, and no more."""
     return Content.assemble(
-        (one_line(model), "bold"), " is ready. Every token is coloured by where it came from:\n\n",
+        (short(model), "bold"), " is ready. Every token is coloured by where it came from:\n\n",
         ("  ■ draft ", "$source-draft"), "  drafted, and accepted by the model\n",
         "  ", ("▤ lookup", "$source-lookup underline"), "  copied from the text so far, and accepted\n",
         ("  □ target", "$source-target"), "  sampled by the model itself\n\n",

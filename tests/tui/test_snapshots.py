@@ -1,0 +1,115 @@
+"""What the app looks like. Look at a difference before you accept it: `make snapshots` writes them anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from engine.config import Config
+from engine.core import Source
+from tests.tui.drive import ask, wait_until
+from tests.tui.fakes import FakeEngine, loader, script
+from tui.app import ChatApp
+from tui.options import Options
+
+SIZES = {"120x36": (120, 36), "80x24": (80, 24), "60x20": (60, 20)}
+THEMES = ("dspark-dark", "dspark-light", "ansi-dark")
+
+ANSWER = """Speculative decoding lets a **small draft model** propose several tokens that the target then
+verifies in *one* pass:
+
+1. draft a block with `propose`
+2. verify, and keep what agrees
+
+```python
+def accept(draft, target):
+    return draft[: agree(draft, target)]
+```
+
+| width | ms |
+|------:|---:|
+| 1 | 134 |
+| 8 | 156 |
+
+結果は変わりません。 """
+COPIED = "Speculative decoding lets a **small draft model** propose several tokens."
+
+
+class FixedApp(ChatApp):
+    """Without what differs from run to run: the time to the first token and a blinking cursor."""
+
+    def on_ready(self) -> None:
+        self.composer.cursor_blink = False
+
+    def flush(self) -> None:
+        if self.controller.chat.turns:
+            self.controller.chat.turns[-1].answer.first_ms = 210.0
+        super().flush()
+
+
+def app(engine: FakeEngine, theme: str) -> FixedApp:
+    return FixedApp(Options(Config(), theme=theme, loader=loader(engine)))
+
+
+def conversation(engine: FakeEngine, *keys: str, width: int | None = None) -> Callable[[Pilot[Any]], Any]:
+    async def before(pilot: Pilot[Any]) -> None:
+        chat = pilot.app
+        assert isinstance(chat, ChatApp)
+        await wait_until(pilot, lambda: chat.controller.engine is not None)
+        first = await ask(pilot, engine, "explain speculative decoding")
+        first.prefilled()
+        first.say(*script(ANSWER))
+        first.finish()
+        await wait_until(pilot, lambda: not chat.controller.busy)
+        second = await ask(pilot, engine, "and copy the first line")
+        second.prefilled(cached=200)
+        second.say(*script(COPIED, source=Source.LOOKUP))
+        second.finish()
+        await wait_until(pilot, lambda: not chat.controller.busy and not chat._draining)
+        await pilot.pause()
+        await pilot.press(*keys)
+        chat.clear_notifications()
+        await pilot.pause()
+
+    return before
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("theme", THEMES)
+def test_conversation(snap_compare: Any, size: str, theme: str) -> None:
+    engine = FakeEngine(manual=True)
+    assert snap_compare(app(engine, theme), terminal_size=SIZES[size], run_before=conversation(engine))
+
+
+@pytest.mark.parametrize("size", ["120x36", "80x24"])
+def test_trace(snap_compare: Any, size: str) -> None:
+    engine = FakeEngine(manual=True)
+    before = conversation(engine, "f4", "f4")
+    assert snap_compare(app(engine, "dspark-dark"), terminal_size=SIZES[size], run_before=before)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_welcome(snap_compare: Any, size: str) -> None:
+    engine = FakeEngine(manual=True)
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await wait_until(pilot, lambda: pilot.app.controller.engine is not None)  # type: ignore[attr-defined]
+        await pilot.pause()
+
+    assert snap_compare(app(engine, "dspark-dark"), terminal_size=SIZES[size], run_before=before)
+
+
+def test_load_failure(snap_compare: Any) -> None:
+    def load(_: object) -> FakeEngine:
+        raise RuntimeError("There are no weights in [/models/x]; download the model again.")
+
+    failing = FixedApp(Options(Config(), loader=load))
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await wait_until(pilot, lambda: bool(failing.load_error))
+        await pilot.pause()
+
+    assert snap_compare(failing, terminal_size=SIZES["80x24"], run_before=before)
