@@ -1,8 +1,8 @@
 """The conversations stage: what the model is asked and what it answers, one JSON object a line.
 
-Questions come from a prompt file, or the model writes them itself: given its own chat template up to the user's turn, it
-continues with a plausible question. Answers are the model's own, mostly greedy, since a drafter learns how this model
-goes on and nothing else. Lines are appended as they are finished; a killed stage goes on with the next one.
+Questions come from a prompt file, or the model writes them itself: given its own chat template up to the user's turn,
+it continues with a plausible question. Answers are the model's own, mostly greedy, since a drafter learns how this
+model goes on and nothing else. Lines are appended as they are finished; a killed stage goes on with the next one.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def read(path: Path, limit: int | None = None) -> list[Conversation]:
             if number == len(lines):
                 break
             raise UsageError(
-                f"Line {number} of {path.name} is not a conversation (prompt_ids and response_ids); correct or remove it."
+                f"Line {number} of {path.name} is no conversation (prompt_ids and response_ids); correct or remove it."
             ) from error
     return found
 

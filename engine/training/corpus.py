@@ -6,6 +6,7 @@ Reads what the features stage wrote; knows no model and computes no gradient. Ev
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -74,8 +75,12 @@ class Teacher:
     """[V]: target id -> draft id, -1 outside."""
 
 
-def teach(store: Store, head: Floats, vocabulary: Ints, vocab: int, k: int, temperature: float) -> Teacher:
-    """Run the draft rows of the head [Vd, H] over the stored hidden states of every answer."""
+Judge = Callable[[Floats], Floats]
+"""Hidden rows [n, H] -> logits [n, Vd] over the draft vocabulary."""
+
+
+def teach(store: Store, judge: Judge, vocabulary: Ints, vocab: int, k: int, temperature: float) -> Teacher:
+    """Ask the target's output for every answer token's stored hidden state."""
     end = int(store.offsets[-1])
     ids, probs = np.zeros((end, k), np.int32), np.zeros((end, k), np.float16)
     wanted = np.zeros(end, bool)
@@ -84,7 +89,7 @@ def teach(store: Store, head: Floats, vocabulary: Ints, vocab: int, k: int, temp
     rows = np.flatnonzero(wanted)
     for at in range(0, len(rows), 512):
         part = rows[at : at + 512]
-        logits = store.last[part].astype(np.float32) @ head.T
+        logits = judge(store.last[part].astype(np.float32))
         best = np.argpartition(-logits, k - 1, axis=-1)[:, :k] if k < logits.shape[1] else np.argsort(-logits, -1)
         value = np.take_along_axis(logits, best, -1)
         order = np.argsort(-value, axis=-1)

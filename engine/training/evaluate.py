@@ -1,7 +1,8 @@
-"""Held-out acceptance while training: greedy drafts at every anchor of stored conversations, walked like a decode.
+"""Held-out acceptance while training: greedy drafts at every anchor of stored conversations, walked like
+a decode.
 
-Exact for greedy answers, whose stored tokens are what the target would have said; the real verify loop has the last word
-at export. Knows no optimiser.
+Exact for greedy answers, whose stored tokens are what the target would have said; the real verify loop has the last
+word at export. Knows no optimiser.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The drafter as it is trained: parameters in a plain tree, and the forward over many anchors at once.
 
 The backbone is the one every loader knows (Qwen3 layers over injected context). What differs from the exported file:
-features come whitened (the map is folded into `fc` at export), and the Markov tables are products of small matrices with
-the frozen embedding and head (multiplied out at export), so that they cost nothing per step and cover rare tokens.
+features come whitened (the map is folded into `fc` at export), and the Markov tables are products of small matrices
+with the frozen embedding and head (multiplied out at export), so that they cost nothing per step and cover rare tokens.
 Knows no files and no optimiser.
 """
 
@@ -51,6 +51,11 @@ class Shape:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> Shape:
+        """What `as_dict` said, also after a trip through JSON."""
+        return cls(**{**data, "taps": tuple(data["taps"])})
 
 
 class Block(NamedTuple):
@@ -251,14 +256,19 @@ def _layer(shape: Shape, p: Params, g: _Geometry, h: mx.array, ctx: mx.array, x:
     return h + (silu(y @ p["gate_proj"].T) * (y @ p["up_proj"].T)) @ p["down_proj"].T
 
 
-def backbone(shape: Shape, params: Params, batch: Block) -> mx.array:
-    """[S, A, N, H]: the predicting rows of every block, after the final norm."""
+def residual(shape: Shape, params: Params, batch: Block) -> mx.array:
+    """[S, A, B, H]: every row of every block after the last layer."""
     ctx = context(params, batch.features, shape.eps)
     g = _geometry(shape, batch.anchors, batch.features.shape[1])
     h, x = _first(shape, params["layers"][0], batch)
     for i, p in enumerate(params["layers"]):
         h = _layer(shape, p, g, h, ctx, x if i == 0 else _project(shape, p, h))
-    return rms_norm(h[:, :, shape.logits_start :], params["norm"], shape.eps)
+    return h
+
+
+def backbone(shape: Shape, params: Params, batch: Block) -> mx.array:
+    """[S, A, N, H]: the predicting rows, after the final norm."""
+    return rms_norm(residual(shape, params, batch)[:, :, shape.logits_start :], params["norm"], shape.eps)
 
 
 def forward(shape: Shape, params: Params, batch: Block) -> Rows:

@@ -1,8 +1,8 @@
 """The training stage: steps, checkpoints that survive a kill, held-out acceptance, the best parameters kept.
 
-A run is a folder. `state.safetensors` holds everything that the next step depends on, written whole or not at all;
-`best.safetensors` the parameters with the highest held-out acceptance; `log.jsonl` one line per report. Knows no screen:
-progress goes to a callback.
+A run is a folder. `state.safetensors` holds all that the next step depends on, written whole or not at all;
+`best.safetensors` the parameters with the highest held-out acceptance; `log.jsonl` one line per report. Knows no
+screen: progress goes to a callback.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from engine.training.corpus import Ints, Store, Teacher
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train. Either `steps` (reproducible) or `seconds` (of training time, over all sittings) sets the length."""
+    """How to train. Either `steps` (reproducible) or `seconds` (of training time, over all sittings) is set."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -39,6 +39,7 @@ class Plan:
     report_every: int = 20
     save_every: int = 100
     evaluate_every: int = 200
+    judge_every: int = 5
 
     def progress(self, done: int, used: float) -> float:
         """Share of the run behind us, 0..1."""
@@ -59,6 +60,8 @@ class Report:
     held_out: float | None = None
     """Committed tokens per round on held-out answers, when measured at this step."""
     best: float = 0.0
+    judged: float | None = None
+    """The same by the real decode loop on a few prompts, when asked at this step."""
 
 
 class Trainer:
@@ -80,6 +83,8 @@ class Trainer:
         self.frozen, self.store, self.teacher, self.vocabulary = frozen, store, teacher, vocabulary
         self.members, self.held_out = members, held_out
         self.done, self.anchors, self.used, self.best = 0, 0, 0.0, 0.0
+        self.judge: Callable[[model.Params], float] | None = None
+        """Tokens a round by the real decode loop; asked at every `judge_every`-th measurement."""
         self.params: model.Params = {}
         self.moments: Any = {}
 
@@ -96,8 +101,7 @@ class Trainer:
         plan, recent = self.plan, list[step.Stats]()
         while (progress := plan.progress(self.done, self.used)) < 1.0:
             started = time.monotonic()
-            stats = self._step(progress)
-            recent.append(stats)
+            recent.append(self._step(progress))
             held = self._measure() if self.done % plan.evaluate_every == 0 else None
             self.used += time.monotonic() - started
             if held is not None or self.done % plan.report_every == 0:
@@ -144,11 +148,18 @@ class Trainer:
 
         line = Report(
             self.done, self.anchors, self.used, min(1.0, self.plan.progress(self.done, self.used)), mean("loss"),
-            tuple(mean("hit")), tuple(mean("accept")), held, self.best,
+            tuple(mean("hit")), tuple(mean("accept")), held, self.best, self._judged(held is not None),
         )  # fmt: skip
         with (self.folder / "log.jsonl").open("a") as log:
             log.write(json.dumps({k: getattr(line, k) for k in Report.__slots__}) + "\n")
         report(line)
+
+    def _judged(self, measured: bool) -> float | None:
+        every = self.plan.evaluate_every * self.plan.judge_every
+        last = self.plan.progress(self.done, self.used) >= 1.0
+        if self.judge is None or not measured or not (last or self.done % every == 0):
+            return None
+        return self.judge(self.params)
 
     def save(self) -> None:
         self._write("state.safetensors", {"params": self.params, "moments": self.moments})

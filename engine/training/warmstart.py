@@ -82,13 +82,13 @@ def start(store: Store, members: Ints, maps: Floats, embed: Floats, mask_id: int
     mask = embed[mask_id] / np.sqrt(np.mean(embed[mask_id] ** 2) + 1e-6)
     inputs = np.concatenate([tokens, np.tile(mask, (len(tokens), 1))])
     sign = np.repeat(np.array([1.0, -1.0], np.float32), (len(context), len(inputs)))
-    side = _solve(np.concatenate([context, inputs]), sign)
+    side = solve(np.concatenate([context, inputs]), sign)
     return Start(
-        linear.context, linear.token, side, _solve(inputs, np.ones(len(inputs), np.float32)), scale, linear.explained
+        linear.context, linear.token, side, solve(inputs, np.ones(len(inputs), np.float32)), scale, linear.explained
     )
 
 
-def _solve(rows: Floats, wanted: Floats, ridge: float = 0.01) -> Floats:
+def solve(rows: Floats, wanted: Floats, ridge: float = 0.01) -> Floats:
     """w with rows @ w near `wanted`."""
     gram = rows.T @ rows / len(rows)
     gram[np.diag_indices_from(gram)] += ridge

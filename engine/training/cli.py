@@ -1,0 +1,183 @@
+"""`dspark-chat train`: a drafter for a model of yours, made on this machine in stages that may be interrupted.
+
+Prints what it will take before it starts, and a plot while it trains. Everything that it does is in `run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TextIO
+
+from engine import backend as backend  # before MLX, see its docstring
+from engine.errors import Cancelled, UsageError
+from engine.training.settings import Settings, duration
+
+_BATCH = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    default = Settings("")
+    add = parser.add_argument
+    add("--model", default="default", help="card, owner/name or path of the model that the drafter is for")
+    add("--out", required=True, type=Path, help="folder of the run; give it again to go on with it")
+    add("--kind", choices=("dspark", "dflash"), default=default.kind)
+    add("--budget", default="2h", help="training time, such as 45m or 2h (the other stages come on top)")
+    add("--steps", type=int, default=0, help="a number of steps in place of a budget")
+    add("--conversations", type=int, default=None, help="how many to learn from (default 400, or all of --data)")
+    add("--data", default="", help="conversations that exist: .jsonl with prompt_ids and response_ids")
+    add("--prompts", default="", help="questions to ask the model, one a line (default: it writes its own)")
+    add("--max-tokens", type=int, default=default.max_tokens, help="longest answer")
+    add("--from", dest="parent", default="", help="folder of an earlier run whose drafter this one starts from")
+    add("--taps", default="", help="target layers to read, such as 1,8,14,21,28")
+    add("--layers", type=int, default=default.layers)
+    add("--block", type=int, default=default.block, help="drafts a round")
+    add("--rank", type=int, default=default.rank, help="of the Markov head")
+    add("--draft-vocab", type=int, default=default.draft_vocab, help="most frequent tokens kept; 0 keeps all")
+    add("--rate", type=float, default=default.rate, help="peak learning rate")
+    add("--seed", type=int, default=default.seed)
+    add(
+        "--bits",
+        type=int,
+        choices=(4, 8, 16),
+        default=default.bits,
+        help="of the exported matrices; 16 suits every program",
+    )
+    add("--yes", action="store_true", help="start without asking")
+    add("--dry-run", action="store_true", help="only say what it would take")
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """Raises UsageError for values that make no sense."""
+    if args.block < 2:
+        raise UsageError("A block needs at least two rows; give --block 4, say.")
+    wanted = args.conversations
+    return Settings(
+        model=args.model,
+        kind=args.kind,
+        conversations=wanted if wanted is not None else (0 if args.data else 400),
+        data=args.data,
+        prompts=args.prompts,
+        max_tokens=args.max_tokens,
+        taps=tuple(int(x) for x in args.taps.split(",")) if args.taps else (),
+        layers=args.layers,
+        block=args.block,
+        rank=args.rank,
+        draft_vocab=args.draft_vocab,
+        rate=args.rate,
+        budget=duration(args.budget),
+        steps=args.steps,
+        seed=args.seed,
+        bits=args.bits,
+        parent=args.parent,
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    from engine import hub
+    from engine.engine import Options, open_engine
+    from engine.training.run import Run
+    from engine.training.settings import keep
+
+    settings = keep(args.out, settings_of(args))
+    found = hub.ensure(settings.model)
+    assert found.path is not None
+    screen = Screen(sys.stderr)
+    with open_engine(found.path, name=settings.model, options=Options(drafter="none", max_batch=_BATCH)) as engine:
+        made = Run(args.out, settings, engine, screen)
+        _explain(made, sys.stderr)
+        if args.dry_run or not (args.yes or _agreed()):
+            return 0
+        try:
+            folder = made.all()
+        except KeyboardInterrupt:
+            raise Cancelled(f"Stopped. The same command goes on from here; {args.out} holds everything.") from None
+    screen.close()
+    print(folder)
+    return 0
+
+
+def _agreed() -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError("Nobody can be asked here; add --yes to start.")
+    return input("Start? [Y/n] ").strip().lower() in ("", "y", "yes")
+
+
+def _explain(made: object, out: TextIO) -> None:
+    from engine.training.plot import clock
+    from engine.training.run import Run
+
+    assert isinstance(made, Run)
+    found = made.estimate()
+    lines = [
+        f"Conversations  {found.conversations} to write, about {clock(found.writing)}",
+        f"Features       {found.tokens} tokens, {found.feature_bytes / 1e9:.2f} GB, about {clock(found.reading)}",
+        f"Training       {clock(found.training) if not made.settings.steps else f'{made.settings.steps} steps'}",
+        f"In all         about {clock(found.seconds)} on this machine when it is otherwise idle",
+    ]
+    out.write("\n".join(lines) + "\n")
+
+
+class Screen:
+    """A Watcher that draws on a terminal, and writes plain lines elsewhere."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._live = out.isatty()
+        self._losses: list[float] = []
+        self._measured: list[float] = []
+        self._drawn = 0
+        self._began = time.monotonic()
+        self._first = -1
+        self._said = 0.0
+
+    def stage(self, name: str, detail: str) -> None:
+        self._erase()
+        self._out.write(f"{name}: {detail}\n" if detail else f"{name}\n")
+        self._began, self._first = time.monotonic(), -1
+
+    def progress(self, done: int, total: int) -> None:
+        from engine.training.plot import bar, clock
+
+        self._first = done if self._first < 0 else self._first
+        share = done / max(1, total)
+        fresh = done - self._first
+        spent = time.monotonic() - self._began
+        left = clock(spent / fresh * (total - done)) + " left" if fresh > 0 else ""
+        self._draw([f"  {bar(share)} {done} of {total}  {left}"])
+
+    def report(self, report: object) -> None:
+        from engine.training.plot import bar, clock, curve
+        from engine.training.train import Report
+
+        assert isinstance(report, Report)
+        self._losses.append(report.loss)
+        if report.held_out is not None:
+            self._measured.append(report.held_out)
+        left = report.seconds / max(report.progress, 1e-6) * (1 - report.progress)
+        held = f"  held-out {self._measured[-1]:.3f} tokens a round, best {report.best:.3f}" if self._measured else ""
+        line = f"  {bar(report.progress)} step {report.step}  loss {report.loss:.3f}{held}  {clock(left)} left"
+        width = max(20, min(72, shutil.get_terminal_size().columns - 12))
+        plots = [*curve(self._losses, width, 5, title="loss"), *curve(self._measured, width, 4, title="tokens a round")]
+        self._draw([line, *plots] if self._live else [line])
+
+    def close(self) -> None:
+        self._out.flush()
+
+    def _draw(self, lines: list[str]) -> None:
+        if self._live:
+            self._erase()
+            self._out.write("\n".join(lines) + "\n")
+            self._drawn = len(lines)
+        elif time.monotonic() - self._said > 10:
+            self._out.write(lines[0] + "\n")
+            self._said = time.monotonic()
+        self._out.flush()
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._out.write(f"\x1b[{self._drawn}A\x1b[J")
+            self._drawn = 0
