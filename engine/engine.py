@@ -147,7 +147,10 @@ class Engine:
         self._add(Chain(f"lookup+{drafter.name}", (hybrid, drafter)))
 
     def refuse_drafter(self, name: str, source: Source, reason: str) -> None:
-        """List a drafter that cannot be used, with the reason."""
+        """List a drafter that cannot be used, with the reason; one that was offered no longer is."""
+        self._chains.pop(name, None)
+        if self._drafter == name:
+            self._drafter = "none"
         self._refused[name] = DrafterInfo(name, source, False, reason)
 
     def _add(self, chain: Chain) -> None:
@@ -174,16 +177,22 @@ class Engine:
 
     @drafter.setter
     def drafter(self, name: str) -> None:
-        self._drafter = self._chain(name).name
+        self._drafter = self.chain(name).name
 
-    def _chain(self, name: str) -> Chain:
+    def chain(self, name: str) -> Chain:
+        """A loaded chain.
+
+        Raises:
+            UnknownDrafter: with the reason, or with the names there are.
+        """
         if name in self._chains:
             return self._chains[name]
         if name in self._refused:
             raise UnknownDrafter(f"Drafter '{name}' is not available: {self._refused[name].reason}")
         raise UnknownDrafter(f"No drafter '{name}' is loaded; there are: {', '.join(self._chains)}.")
 
-    def _policy(self, cap: int | None, chain: Chain, conversation: str = "") -> CapPolicy:
+    def policy(self, cap: int | None, chain: Chain, conversation: str = "") -> CapPolicy:
+        """Draft lengths for one request."""
         name = self.calibrator.name_of(chain.name)
         memory = self.calibrator.book.open(name, conversation)
         return policy_for(cap, self.options.cap, self.calibrator.costs(name), chain, memory)
@@ -204,7 +213,7 @@ class Engine:
             EngineClosed: after close.
         """
         request = self._checked(request)
-        chain = self._chain(request.drafter or self._drafter)
+        chain = self.chain(request.drafter or self._drafter)
         events: queue.SimpleQueue[Event] | None = None if listener else queue.SimpleQueue()
         sequence = Sequence(
             request,
@@ -218,7 +227,7 @@ class Engine:
             ),
             chain=chain,
             chains=self._chains,
-            policies=lambda cap, chain: self._policy(cap, chain, request.conversation),
+            policies=lambda cap, chain: self.policy(cap, chain, request.conversation),
             listener=listener or events.put,  # pyright: ignore[reportOptionalMemberAccess]
         )
         sequence.keeps_reply = self.format.keeps_reply(request.prompt)
