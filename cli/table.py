@@ -22,4 +22,5 @@ COMMANDS: tuple[Command, ...] = (
     Command("serve", "cli.serve", "serve the OpenAI and Anthropic APIs on this machine"),
     Command("claude", "cli.claude", "start Claude Code on the running server"),
     Command("codex", "cli.codex", "start Codex on the running server"),
+    Command("train", "engine.training.cli", "make a drafter for a model, in stages that may be interrupted"),
 )
