@@ -29,8 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     access.add_argument("--allowed-origin", action="append", default=[], metavar="URL", help="browser origins")
     serving = parser.add_argument_group("serving")
     serving.add_argument("--max-batch", type=int, default=4, metavar="N", help="requests decoded together (default 4)")
-    serving.add_argument("--max-queue", type=int, default=64, metavar="N", help="requests beyond which 429 (default 64)")
-    serving.add_argument("--alias", action="append", default=[], metavar="NAME", help="also a name of the model; * and ?")
+    serving.add_argument(
+        "--max-queue", type=int, default=64, metavar="N", help="requests beyond which 429 (default 64)"
+    )
+    serving.add_argument(
+        "--alias", action="append", default=[], metavar="NAME", help="also a name of the model; * and ?"
+    )
     serving.add_argument("--max-tokens-cap", type=int, default=32768, metavar="N", help="longest answer to any request")
     serving.add_argument("--no-thinking", action="store_true", help="for clients that do not ask either way")
     serving.add_argument("--reasoning-effort", metavar="LEVEL", help="for clients that do not give one")
@@ -139,6 +143,7 @@ def _open(config: Config, max_batch: int, on_progress: Any, cap: int | None = No
         disk_bytes=config.prefix_disk << 20,
         folders=config.folders,
         on_progress=on_progress,
+        **config.loading(),
     )
 
 

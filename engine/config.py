@@ -6,6 +6,7 @@ are made from that. Imports nothing heavy, and knows no screen.
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 import types
@@ -50,6 +51,13 @@ class Config:
         "auto", "longest draft: a number, 0 for plain decoding, auto, derived or full", "model", "N", 0, 64
     )
     folders: tuple[str, ...] = _setting((), "further folders with models (repeatable)", "model", "DIR")
+    kv_bits: int = _setting(0, "keep keys and values in 8, 6 or 4 bits; 0 keeps them whole", "model", "BITS", 0, 8)
+    context: int | None = _setting(
+        None, "longest conversation; by default what the model and the memory allow", "model", "TOKENS", 256
+    )
+    override: tuple[str, ...] = _setting(
+        (), "replace an entry of the model's config: rope_theta=1e6 (repeatable)", "model", "KEY=VALUE"
+    )
     trust_remote_code: bool = _setting(False, "let checkpoints run Python code of their own", "model")
     temperature: float = _setting(0.0, "0 is greedy", "sampling", "T", 0, 5)
     top_p: float = _setting(1.0, "keep the smallest set of tokens with this probability", "sampling", "P", 0, 1)
@@ -79,6 +87,23 @@ class Config:
     def request(self, prompt: Sequence[int], **more: Any) -> Request:
         """A request for these token ids under these settings."""
         return Request(tuple(prompt), max_tokens=self.max_tokens, sampling=self.sampling(), stop=self.stop, **more)
+
+    def loading(self) -> dict[str, Any]:
+        """What `engine.launch.load` takes besides the model's and the drafter's name.
+
+        Raises:
+            UsageError: when an override is not KEY=VALUE.
+        """
+        overrides: dict[str, Any] = {}
+        for entry in self.override:
+            key, equals, value = entry.partition("=")
+            if not equals or not key.strip():
+                raise UsageError(f"--override takes KEY=VALUE, such as rope_theta=1000000, not {entry!r}.")
+            try:
+                overrides[key.strip()] = json.loads(value)
+            except ValueError:
+                overrides[key.strip()] = value
+        return {"kv_bits": self.kv_bits, "context": self.context, "overrides": overrides}
 
     def as_dict(self) -> dict[str, Any]:
         """Every setting by name; what `doctor` and a server's health page show."""

@@ -85,11 +85,14 @@ def check_quantization(name: str, config: Mapping[str, Any]) -> None:
 
 
 def placed(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Overrides where the model reads them: beside the text model's other entries."""
+    """Overrides where the model reads them: beside the text model's other entries, and a rope base also where newer
+    configs keep it."""
     text = config.get("text_config")
-    if not overrides or not isinstance(text, Mapping):
-        return dict(overrides)
-    return {"text_config": {**text, **overrides}}
+    entries = dict(overrides)
+    rope = {**config, **(text if isinstance(text, Mapping) else {})}.get("rope_parameters")
+    if "rope_theta" in entries and isinstance(rope, Mapping) and "rope_theta" in rope:
+        entries.setdefault("rope_parameters", {**rope, "rope_theta": entries["rope_theta"]})
+    return {"text_config": {**text, **entries}} if entries and isinstance(text, Mapping) else entries
 
 
 def skeleton(config: Mapping[str, Any]) -> nn.Module:

@@ -6,15 +6,16 @@ that was asked for by name stops the load.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from engine import backend, hub
+from engine import backend, hub, paths
 from engine.catalog import Card
 from engine.core import Source
 from engine.engine import Engine, Options
-from engine.errors import DsparkError, UnknownDrafter
+from engine.errors import DsparkError, UnknownDrafter, UnsupportedModel
 from engine.hub import Found, Listener, Progress, Stop
 from engine.policy import EngineCap
 from engine.prefix.cache import PrefixCache
@@ -22,6 +23,8 @@ from engine.prefix.disk import DiskTier, default_folder
 from engine.prefix.policy import default_budget
 from engine.scheduler import Scheduler
 from engine.targets.base import TargetSpec
+from engine.targets.dense import MlxTarget
+from engine.targets.probe import Verdict, cached_probe
 
 PLAIN = ("none", "lookup")
 
@@ -34,6 +37,9 @@ def load(
     max_batch: int = 1,
     cache_bytes: int | None = None,
     disk_bytes: int = 0,
+    kv_bits: int = 0,
+    context: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
     folders: Sequence[Path | str] = (),
     fetch: bool = True,
     on_progress: Listener | None = None,
@@ -48,6 +54,9 @@ def load(
         max_batch: sequences that may decode together.
         cache_bytes: budget of the prefix cache; 0 turns it off, None takes a share of the memory.
         disk_bytes: what the prefix cache may keep on disk beyond the process; 0 keeps nothing.
+        kv_bits: keys and values of full attention in 4, 6 or 8 bits; 0 keeps them whole.
+        context: tokens of context that are wanted; None is what the model and the memory allow.
+        overrides: entries of the model's config to replace.
         fetch: False never touches the network.
 
     Raises:
@@ -59,22 +68,62 @@ def load(
     path = found.path
     tell(Progress("load", text=found.name))
     options = Options(drafter=drafter, cap=cap, max_batch=max_batch)
-    if found.card is not None:
-        options = replace(options, lookup=found.card.lookup, cap=cap if cap is not None else found.card.cap)
+    if found.card is not None and cap is None:
+        options = replace(options, cap=found.card.cap)
     scheduler = Scheduler()
     try:
         from engine.load import load_target
 
-        loaded = scheduler.run_exclusive(lambda: load_target(path, name=found.name)).result()
-        cache = _cache(loaded.target.spec, cache_bytes, disk_bytes)
-        engine = Engine(scheduler, loaded, replace(options, cache=cache))
-        _add_drafters(engine, found, drafter, folders, fetch, on_progress, stop)
+        loaded = scheduler.run_exclusive(
+            lambda: load_target(path, name=found.name, overrides=overrides, kv_bits=kv_bits, context=context)
+        ).result()
+        for note in loaded.notes:
+            tell(Progress("load", text=note))
+        spec = loaded.target.spec
+        # Each drafted row of a mixture of experts may wake other experts: copying is no longer nearly free there.
+        lookup = found.card.lookup if found.card else spec.experts is None
+        engine = Engine(scheduler, loaded, replace(options, lookup=lookup, cache=_cache(spec, cache_bytes, disk_bytes)))
+        tell(Progress("load", text="checking the model"))
+        verdict = _judge(engine)
+        if verdict.offer == "all":
+            _add_drafters(engine, found, drafter, folders, fetch, on_progress, stop)
+        else:
+            _withhold(engine, found, drafter, verdict)
     except BaseException:
         scheduler.close()
         raise
     engine.calibrator.load()
     tell(Progress("ready", text=found.name))
     return engine
+
+
+def _judge(engine: Engine) -> Verdict:
+    """Whether the model, with the libraries installed here, does what drafting relies on; about a second, once.
+
+    Raises:
+        UnsupportedModel: when it does not even decode as its own library does.
+    """
+    target = engine.target
+    verdict = Verdict("all")
+    if isinstance(target, MlxTarget):
+        verdict = engine.run_exclusive(lambda: cached_probe(target, paths.cache() / "probes"))
+    if verdict.offer == "refused":
+        raise UnsupportedModel(verdict.reason)
+    return verdict
+
+
+def _withhold(engine: Engine, found: Found, wanted: str, verdict: Verdict) -> None:
+    """Offer what the verdict leaves.
+
+    Raises:
+        UnknownDrafter: when something else was asked for by name.
+    """
+    left = ("auto", "none", "lookup") if verdict.offer == "lookup" else ("auto", "none")
+    if wanted not in left:
+        raise UnknownDrafter(f"{verdict.reason} Start with --drafter {left[-1]}.")
+    for name in (*(found.card.drafters if found.card else ()), *(() if "lookup" in left else ("lookup",))):
+        engine.refuse_drafter(name, Source.LOOKUP if name == "lookup" else Source.DRAFT, verdict.reason)
+    engine.drafter = _default(engine, wanted, wanted, None) if "lookup" in left else "none"
 
 
 def _cache(spec: TargetSpec, size: int | None, disk: int) -> PrefixCache | None:
@@ -152,7 +201,7 @@ def _default(engine: Engine, wanted: str, mode: str, card: Card | None) -> str:
     """The chain that requests use when they name none."""
     if wanted != "auto":
         return f"lookup+{mode}" if wanted.startswith("lookup+") else mode
-    hybrid = card is None or card.lookup
+    hybrid = engine.options.lookup
     for name, _ in card.drafters_in_order() if card else ():
         if name in engine.chains and name not in PLAIN:
             return f"lookup+{name}" if hybrid else name

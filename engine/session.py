@@ -35,6 +35,7 @@ def open_session(
         cache_bytes=None if config.prefix_cache is None else config.prefix_cache << 20,
         disk_bytes=config.prefix_disk << 20,
         folders=config.folders,
+        **config.loading(),
         on_progress=on_progress,
         stop=stop,
     )

@@ -108,7 +108,11 @@ def _feed(target: MlxTarget, state: State, ids: Sequence[int], keep: int, *, rec
 
 def _logits(target: MlxTarget) -> Measured:
     ids = mx.array([_ids(target, IDS)], dtype=mx.int32)
-    state = target.new_state()
+    bits, target.kv_bits = target.kv_bits, 0
+    try:
+        state = target.new_state()  # the library has no state to compare a quantised one with
+    finally:
+        target.kv_bits = bits
     with state.begin(IDS) as round:
         body = target.body(ids, state, range(target.spec.num_layers))
         round.commit(IDS)
