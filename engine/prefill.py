@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -144,6 +145,7 @@ class Prefill:
             saved = self._cache.saved_ms(self.key, cached) if cached else 0.0
             if all(layer.kind == "append" for layer in self.state.layers):
                 self._store("boundary")
+        sequence.usage = replace(sequence.usage, cached=cached, prefill_ms=spent)
         return Prefilled(
             sequence.request.id,
             tokens=self.position,
