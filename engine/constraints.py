@@ -20,7 +20,7 @@ from engine.errors import UsageError
 from engine.text import Tokenizer
 
 # Unlimited white space between tokens is where small models lose themselves.
-_JSON_OPTIONS: dict[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": r"[ \n]{0,16}"}
+_JSON_OPTIONS: dict[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n {0,12})?"}
 
 
 @dataclass(frozen=True, slots=True)

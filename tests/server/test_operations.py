@@ -74,9 +74,7 @@ def leave_after(live: Any, path: str, body: dict[str, Any], tokens: int) -> None
 
 def test_p01_twenty_clients_leave_at_the_third_token(start: Any) -> None:
     live = start(Script("word " * 100, delay=0.02, end=False), max_batch=20)
-    threads = [
-        threading.Thread(target=leave_after, args=(live, "/v1/chat/completions", STREAM, 3)) for _ in range(20)
-    ]
+    threads = [threading.Thread(target=leave_after, args=(live, "/v1/chat/completions", STREAM, 3)) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -128,7 +126,9 @@ def test_a_hundred_clients_vanish_at_random_moments(start: Any) -> None:
 
     paths = ["/v1/chat/completions", "/v1/messages", "/v1/responses"]
     threads = [
-        threading.Thread(target=vanish, args=(chance.choice(paths), chance.random() * 0.5 + 0.001, chance.random() < 0.7))
+        threading.Thread(
+            target=vanish, args=(chance.choice(paths), chance.random() * 0.5 + 0.001, chance.random() < 0.7)
+        )
         for _ in range(100)
     ]
     for thread in threads:
@@ -287,7 +287,12 @@ def test_h02_host_and_origin(start: Any) -> None:
 
 def test_admin_needs_a_key(start: Any) -> None:
     live = start(Script("ok"))
-    for method, path in (("POST", "/admin/load"), ("POST", "/admin/unload"), ("GET", "/admin/cache"), ("GET", "/admin/status")):
+    for method, path in (
+        ("POST", "/admin/load"),
+        ("POST", "/admin/unload"),
+        ("GET", "/admin/cache"),
+        ("GET", "/admin/status"),
+    ):
         assert live.http.request(method, path, json={"model": "x"} if method == "POST" else None).status_code == 403
     live = start(Script("ok"), settings=Settings(keys=("k",)))
     key = {"x-api-key": "k"}
@@ -339,8 +344,12 @@ def test_h04_logs_hold_no_prompts_keys_or_injected_lines(start: Any, caplog: pyt
     hostile = "PROMPT-TEXT\r\nFAKE LOG LINE\x1b[31m" + "x" * 10**6
     key = {"x-api-key": "sk-secret-key"}
     with caplog.at_level(logging.DEBUG, "dspark"):
-        live.http.post("/v1/messages", json={"messages": [{"role": "user", "content": hostile}], "max_tokens": 5}, headers=key)
-        live.http.post("/v1/messages", json={"messages": [{"role": "user", "content": "boom"}], "max_tokens": 5}, headers=key)
+        live.http.post(
+            "/v1/messages", json={"messages": [{"role": "user", "content": hostile}], "max_tokens": 5}, headers=key
+        )
+        live.http.post(
+            "/v1/messages", json={"messages": [{"role": "user", "content": "boom"}], "max_tokens": 5}, headers=key
+        )
         live.http.post("/v1/messages", json={"messages": USER}, headers={"x-api-key": "sk-wrong-guess"})
         live.http.get("/nowhere%0d%0aFAKE%1b%5b31m", headers=key)
     assert until(lambda: sum(r.name == "dspark.access" for r in caplog.records) == 4)

@@ -70,7 +70,12 @@ def test_r01_non_streamed_response(start: Any) -> None:
     body = live.http.post("/v1/responses", json={"input": "hi", "model": "toy-model"}).json()
     assert body["id"].startswith("resp_")
     assert (body["object"], body["status"]) == ("response", "completed")
-    assert body["output"][0]["content"][0] == {"type": "output_text", "text": "Hello", "annotations": [], "logprobs": []}
+    assert body["output"][0]["content"][0] == {
+        "type": "output_text",
+        "text": "Hello",
+        "annotations": [],
+        "logprobs": [],
+    }
     assert isinstance(body["usage"]["input_tokens_details"]["cached_tokens"], int)
     TypeAdapter(Response).validate_python(body)
     found = client(live).responses.create(model="toy-model", input="hi")
@@ -104,7 +109,9 @@ def test_r02_streamed_response(start: Any) -> None:
 
 
 def test_r02_reasoning_text_and_calls_in_order(start: Any) -> None:
-    text = "<think>\nhm\n</think>\n\nWords.\n" + call_text("run", {"cmd": "ls"}) + "\n" + call_text("run", {"cmd": "pwd"})
+    text = (
+        "<think>\nhm\n</think>\n\nWords.\n" + call_text("run", {"cmd": "ls"}) + "\n" + call_text("run", {"cmd": "pwd"})
+    )
     live = start(Script(text))
     found = stream(live, tools=[TOOL])
     assert [i["type"] for i in found[-1]["response"]["output"]] == [
@@ -160,7 +167,11 @@ def test_r03_history_namespaces_and_vendor_tools(start: Any) -> None:
     found = stream(live, tools=tools)
     call = found[-1]["response"]["output"][0]
     assert (call["type"], call["input"]) == ("custom_tool_call", "*** Begin\n+x")
-    again = [{"role": "user", "content": "go"}, call, {"type": "custom_tool_call_output", "call_id": call["call_id"], "output": "ok"}]
+    again = [
+        {"role": "user", "content": "go"},
+        call,
+        {"type": "custom_tool_call_output", "call_id": call["call_id"], "output": "ok"},
+    ]
     assert live.http.post("/v1/responses", json={"input": again, "tools": tools}).status_code == 200
 
 
@@ -220,7 +231,12 @@ def test_bad_bodies(start: Any, body: Any) -> None:
 
 
 def test_schema_output(start: Any) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "boolean"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
     live = start(Script("no json at all"))
     body = {"input": "hi", "text": {"format": {"type": "json_schema", "name": "s", "schema": schema, "strict": True}}}
     text = live.http.post("/v1/responses", json=body).json()["output"][0]["content"][0]["text"]
