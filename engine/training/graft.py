@@ -1,8 +1,8 @@
 """A DFlash from a DSpark: the Markov head's knowledge of the anchor moves into one more attention head.
 
 A DFlash has no Markov head, so what followed from the anchor token must come from the anchor's own row. The new head
-attends from that row to itself, and carries the linear part of the Markov map through its values. Everything else is
-taken over as it is.
+attends from that row to itself, and carries the linear part of the Markov map, as far as its width goes, through its
+values. Everything else is taken over as it is.
 """
 
 from __future__ import annotations
@@ -37,22 +37,25 @@ def adopt(params: model.Params, old: model.Shape, new: model.Shape, probe: model
     """
     if old == new:
         return params
-    if replace(flash_shape(old), logits_start=new.logits_start, block=new.block) != new or old.rank != old.head_dim:
+    if replace(flash_shape(old), logits_start=new.logits_start, block=new.block) != new or not old.rank:
         raise UsageError(
-            "The earlier run's drafter has another shape; a DFlash starts from a DSpark of the same sizes whose rank "
-            "is its head size, and any drafter from one of its own shape."
+            "The earlier run's drafter has other sizes; a drafter starts from one of its own shape, and a DFlash also "
+            "from a DSpark."
         )
     first = params["layers"][0]
     size = _residual_size(params, old, probe)
     key, query = _directions(params, old, probe)
     near = mx.full((old.head_dim,), 2.0)
     markov = params["markov"]
+    left, values, right = np.linalg.svd(np.array(markov["out"] @ markov["linear"]))
+    root = np.sqrt(values[: old.head_dim])
+    read, write = mx.array(root[:, None] * right[: old.head_dim]), mx.array(left[:, : old.head_dim] * root)
     grown = {
         **first,
         "q_proj": mx.concatenate([first["q_proj"], mx.outer(near, query)]),
         "k_proj": mx.concatenate([first["k_proj"], mx.outer(near, key)]),
-        "v_proj": mx.concatenate([first["v_proj"], markov["linear"] / first["input_layernorm"]]),
-        "o_proj": mx.concatenate([first["o_proj"], markov["out"] * (size / params["norm"])[:, None]], axis=1),
+        "v_proj": mx.concatenate([first["v_proj"], read / first["input_layernorm"]]),
+        "o_proj": mx.concatenate([first["o_proj"], write * (size / params["norm"])[:, None]], axis=1),
     }
     kept = {name: params[name] for name in ("fc", "hidden_norm", "norm")}
     return {**kept, "layers": [grown, *params["layers"][1:]]}

@@ -49,7 +49,7 @@ def make(sequences: int = 16, length: int = 28, seed: int = 0, **shape: object) 
     )
     members = np.arange(sequences)
     head = embed[vocabulary]
-    teacher = corpus.teach(store, head, vocabulary, VOCAB, DRAFT, 1.0)
+    teacher = corpus.teach(store, lambda rows: rows @ head.T, vocabulary, VOCAB, DRAFT, 1.0)
     maps = corpus.whitening(store, members, HIDDEN)
     frozen = step.Frozen(mx.array(embed), mx.array(head), mx.array(maps))
     settings: dict[str, object] = {

@@ -78,7 +78,7 @@ def _naive(shape, params, frozen, batch, weights):
     logits = rows.scored @ frozen.head.T
     log_q = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
     q = mx.exp(log_q)
-    s, a, n, k = batch.ids.shape
+    s, a, n, _ = batch.ids.shape
     p = np.zeros((s, a, n, shape.draft_vocab), np.float32)
     np.put_along_axis(p, batch.ids, batch.probs, -1)
     distance = mx.sum(mx.abs(q - mx.array(p)), axis=-1)

@@ -13,11 +13,10 @@ from engine.training import corpus, evaluate, model, step, train
 
 
 def _trainer(bench, folder, **plan):
-    settings = {"steps": 8, "sequences": 2, "anchors": 8, "save_every": 3, "evaluate_every": 4, "report_every": 2}
-    made = train.Plan(**{**settings, **plan})
-    return train.Trainer(
-        folder, bench.shape, made, bench.frozen, bench.store, bench.teacher, bench.vocabulary, bench.members, bench.members[:4]
-    )  # fmt: skip
+    defaults = {"steps": 8, "sequences": 2, "anchors": 8, "save_every": 3, "evaluate_every": 4, "report_every": 2}
+    made = train.Plan(**(defaults | plan))
+    parts = (bench.store, bench.teacher, bench.vocabulary, bench.members, bench.members[:4])
+    return train.Trainer(folder, bench.shape, made, bench.frozen, *parts)
 
 
 def _begin(trainer, bench, seed=0):
