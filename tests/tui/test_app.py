@@ -8,6 +8,7 @@ import sys
 import pytest
 from textual import events
 
+from engine.config import Config
 from engine.core import Source
 from engine.errors import ContextOverflow, WeightsMissing
 from tests.tui.drive import ask, running, shown, type_text, wait_until
@@ -205,7 +206,7 @@ async def test_foreign_text_is_literal_everywhere() -> None:
     engine.spec.name = "[/model]"
     engine.drafters.append(FakeDrafter("[/d]", available=False, reason="[/why] \x1b[2J"))
     async with running(engine) as (app, pilot, engine):
-        for nasty in NASTY:
+        for nasty in (NASTY[0], "\n".join(NASTY), " ".join(NASTY)):
             ticket = await ask(pilot, engine, nasty)
             ticket.prefilled()
             ticket.say(*script(nasty))
@@ -231,7 +232,7 @@ async def test_failure_to_load_is_a_sentence_and_can_be_tried_again() -> None:
             raise WeightsMissing("There are no weights in /models/x; download the model again.")
         return engine
 
-    app = ChatApp(Options(__import__("engine.config").config.Config(), loader=load))
+    app = ChatApp(Options(Config(), loader=load))
     async with app.run_test(size=(100, 30)) as pilot:
         await wait_until(pilot, lambda: "There are no weights" in shown(app))
         assert "F5" in shown(app)
@@ -277,7 +278,7 @@ async def test_progress_of_loading_is_shown() -> None:
         gate.wait(5)
         return FakeEngine()
 
-    app = ChatApp(Options(__import__("engine.config").config.Config(), loader=load))
+    app = ChatApp(Options(Config(), loader=load))
     async with app.run_test(size=(100, 30)) as pilot:
         await wait_until(pilot, lambda: "50 of 93 MB" in shown(app))
         assert "downloading [x]" in shown(app)
@@ -406,3 +407,17 @@ async def test_idle_app_has_no_timers_running() -> None:
         await wait_until(pilot, lambda: not app.controller.busy)
         await wait_until(pilot, lambda: not app._draining)
         assert not [t for t in app._timers if "drain" in repr(t).lower()]
+
+
+async def test_no_row_is_cut() -> None:
+    words = " ".join(f"word{i}" for i in range(200))
+    async with running(size=(90, 24)) as (app, pilot, engine):
+        ticket = await ask(pilot, engine, "go")
+        ticket.prefilled()
+        ticket.say(*script(words))
+        ticket.finish()
+        await wait_until(pilot, lambda: not app.controller.busy)
+        await pilot.pause(0.1)
+        view = app.query_one(AnswerView)
+        drawn = [view.render_line(y).text.rstrip() for y in range(view.size.height)]
+        assert " ".join(drawn[: len(view._doc)]) == words

@@ -203,7 +203,7 @@ class AnswerView(Growing, Widget):
     def _strip(self, y: int) -> Strip:
         line = self._row(y)
         segments = [Segment(run.text, self._style(run.style, run.prov)) for run in line.runs if run.text]
-        strip = Strip(segments).adjust_cell_length(self.size.width - self.gutter.width, self.rich_style)
+        strip = Strip(segments).adjust_cell_length(self.size.width, self.rich_style)
         selection = self.text_selection
         if selection is not None and (span := selection.get_span(y)) is not None:
             strip = self._selected(line, *span)
@@ -221,7 +221,7 @@ class AnswerView(Growing, Widget):
                 if text:
                     segments.append(Segment(text, style + mark if picked else style))
             at += len(run.text)
-        return Strip(segments).adjust_cell_length(self.size.width - self.gutter.width, self.rich_style)
+        return Strip(segments).adjust_cell_length(self.size.width, self.rich_style)
 
     def _row(self, y: int) -> Line:
         n = len(self._doc)
