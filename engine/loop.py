@@ -236,7 +236,7 @@ class Loop:
         assert batch.state is not None
         self._evaluate(flight.packed, flight.rows)
         read = time.perf_counter()
-        # A round that ran ahead began inside the one before it; it counts from that one's end, so that rounds tile time.
+        # A round that ran ahead began inside the one before it; it counts from that one's end: rounds tile time.
         began = max(flight.began, self._settled)
         verify_ms = (read - began) * 1e3 - (flight.draft_ms if began == flight.began else 0.0)
         events: list[Event] = []

@@ -1,0 +1,70 @@
+"""`dspark-chat bench`: several ways of decoding the same prompts, in turn, with their spread."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from cli.measured import add_common, add_prompts, encode, opened, read_prompts, table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_prompts(parser)
+    parser.add_argument("--modes", metavar="A,B", help="drafters to compare, e.g. none,lookup,dspark:4 (all loaded)")
+    parser.add_argument("--trials", type=int, default=3, metavar="N", help="turns of every mode and prompt (3)")
+    parser.add_argument("--tokens", type=int, default=96, metavar="N", help="tokens an answer (96)")
+    parser.add_argument("--no-stop", action="store_true", help="go on after the end of an answer")
+    add_common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from engine.bench import bench
+    from engine.calibrate.session import load_per_core
+    from engine.core import Request
+
+    prompts = read_prompts(args)
+    busy = load_per_core()
+    with opened(args) as (engine, meter):
+        modes = args.modes.split(",") if args.modes else list(engine.chains)
+        stop_ids = frozenset[int]() if args.no_stop else None
+        rows = bench(
+            engine,
+            encode(engine, prompts),
+            modes,
+            trials=args.trials,
+            max_tokens=args.tokens,
+            request=Request((0,), stop_ids=stop_ids),
+            progress=meter,
+        )
+        meter.done()
+        whole = {
+            "model": engine.spec.name,
+            "prompts": len(prompts),
+            "trials": args.trials,
+            "tokens": args.tokens,
+            "load_per_core": round(busy, 2),
+            "rows": [row.as_dict() for row in rows],
+        }
+        if args.json:
+            print(json.dumps(whole, indent=2))
+        else:
+            cells = [
+                (
+                    row.label,
+                    row.tokens_per_s,
+                    row.ratio,
+                    f"{row.per_round:.2f}",
+                    f"{100 * row.acceptance:.0f} %" if row.draft_rounds else "-",
+                    f"{100 * row.lookup_acceptance:.0f} %" if row.lookup_rounds else "-",
+                    f"{100 * row.host_share:.1f} %",
+                    row.identical,
+                )
+                for row in rows
+            ]
+            head = ("mode", "tok/s", "vs plain", "tok/round", "draft", "lookup", "host", "checked")
+            print(table(head, cells))
+            print(
+                f"{engine.spec.name}: {len(prompts)} prompts × {args.trials} turns, up to {args.tokens} tokens; "
+                f"medians over turns ± half the middle half; load {busy:.1f} a core"
+            )
+        return 1 if any("DIFFER" in row.identical for row in rows) else 0
