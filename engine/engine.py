@@ -29,7 +29,7 @@ from engine.finish import Finish
 from engine.load import Loaded
 from engine.loop import Loop
 from engine.policy import CapPolicy, EngineCap, policy_for
-from engine.prefix.cache import PrefixCache
+from engine.prefix.cache import PrefixCache, Stats
 from engine.sampling import RowSampler
 from engine.scheduler import Plan, Scheduler
 from engine.sequence import Listener, Sequence
@@ -137,6 +137,11 @@ class Engine:
     @property
     def spec(self) -> TargetSpec:
         return self.target.spec
+
+    @property
+    def cache_stats(self) -> Stats | None:
+        """What the prefix cache holds and has served; None when it is off."""
+        return self.options.cache.stats() if self.options.cache is not None else None
 
     # Drafters ---------------------------------------------------------------------------------------------------------
 

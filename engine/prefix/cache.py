@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -21,6 +21,7 @@ import numpy as np
 from engine.prefix import contexts
 from engine.prefix.blocks import Layout
 from engine.prefix.policy import PROBATION, SHORT, Mark, Victim, plan_marks, shallow, survey
+from engine.prefix.report import Match, Stats
 from engine.prefix.tree import Hit, Node, Tokens, Tree
 
 if TYPE_CHECKING:
@@ -28,44 +29,12 @@ if TYPE_CHECKING:
     from engine.prefix.disk import DiskTier
     from engine.state.base import Snapshot
 
+__all__ = ["Hit", "Mark", "Match", "PrefixCache", "Stats"]
+
 MEMORY = 0.8
 """How much of the measured prefill rate each new one leaves."""
 MAX_NODES = 2048
 """Keeps the number of live buffers far from the limit that Metal has per process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """Use: `state.restore(match.snapshot, match.length)`, then prefill tokens[match.length:], which is never empty."""
-
-    length: int
-    snapshot: Snapshot
-    context: ContextSnapshot | None
-    """For the drafter asked for, restorable at `length` (its own length may be more); None: start context-bare."""
-    kind: Hit
-    ms: float
-    """Time spent here: the search and, for what was only on disk, the reading."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """For panels, metrics and `doctor`. Bytes are exact sums over what is held."""
-
-    entries: int
-    nbytes: int
-    budget: int
-    hits: Mapping[str, int]
-    """Restores by kind, `miss` included."""
-    tokens_served: int
-    tokens_asked: int
-    evicted: int
-    refused: int
-    """Prefixes that were not kept because they did not fit."""
-    disk_entries: int = 0
-    disk_bytes: int = 0
-    disk_errors: int = 0
-    disk_error: str = ""
-    """The last one, as a sentence."""
 
 
 @dataclass(eq=False, slots=True)
@@ -109,6 +78,7 @@ class PrefixCache:
         self._clock = 0
         self._hits: Counter[str] = Counter()
         self._served = self._asked = self._evicted = self._refused = 0
+        self._latest = Stats(0, 0, budget_bytes, {}, 0, 0, 0, 0)
 
     # Asking ----------------------------------------------------------------------------------------------------------
 
@@ -122,6 +92,7 @@ class PrefixCache:
         found, loaded = self._find_loaded(space, ids)
         if found is None or space.layout is None:
             self._hits["miss"] += 1
+            self._note()
             return None
         layers = found.base.checkpoint.layers if found.base is not None and found.base.checkpoint is not None else ()
         blocks = [b for node in found.path for b in node.blocks]
@@ -135,6 +106,7 @@ class PrefixCache:
         kind = "disk" if loaded else found.kind
         self._hits[kind] += 1
         self._served += found.length
+        self._note()
         context = contexts.nearest(found.path[-1], found.length, drafter)
         return Match(found.length, snapshot, context, kind, (time.perf_counter() - begun) * 1e3)
 
@@ -227,6 +199,7 @@ class PrefixCache:
         fresh = length < SHORT and not any(n.hits for n in path)
         if not self._make_room(need, path, short=fresh):
             self._refused += 1
+            self._note()
             return False
         node = space.tree.insert(ids)
         if shared < length:
@@ -241,6 +214,7 @@ class PrefixCache:
         mx.async_eval([b.arrays for b in node.blocks], point, [contexts.arrays_of(c) for c in held.values()])
         if kind == "turn" and self.disk is not None:
             self.disk.keep(key, layout, node)
+        self._note()
         return True
 
     def _walk_alive(self, space: _Space, ids: Tokens) -> tuple[list[Node], int]:
@@ -338,37 +312,49 @@ class PrefixCache:
             for node in shallow(space.tree):
                 self._give_up(space, Victim(node, False, node.extra_bytes, 0.0, False))
         mx.clear_cache()
+        self._note()
         return before - self.nbytes
 
     def clear(self) -> None:
         """Forget everything in memory."""
         self._spaces.clear()
+        self._note()
 
     def close(self) -> None:
-        """Wait until what was to be written is on disk."""
+        """Wait until what was to be written is on disk, then let go of everything in memory."""
         if self.disk is not None:
             self.disk.close()
+        self.clear()
 
     @property
     def nbytes(self) -> int:
-        return sum(n.nbytes for s in self._spaces.values() for n in s.tree)
+        """Bytes held. Like `stats`, it may be read from any thread."""
+        return self._latest.nbytes
 
     def stats(self) -> Stats:
-        nodes = [n for s in self._spaces.values() for n in s.tree]
-        disk = self.disk.stats() if self.disk is not None else None
-        return Stats(
-            entries=sum(1 for n in nodes if n.nbytes),
-            nbytes=sum(n.nbytes for n in nodes),
+        if self.disk is None:
+            return self._latest
+        disk = self.disk.stats()
+        return replace(
+            self._latest,
+            disk_entries=disk.entries,
+            disk_bytes=disk.nbytes,
+            disk_errors=disk.errors,
+            disk_error=disk.error,
+        )
+
+    def _note(self) -> None:
+        """Take stock after a change; other threads read this and never walk a tree."""
+        sizes = [n.nbytes for s in self._spaces.values() for n in s.tree]
+        self._latest = Stats(
+            entries=sum(1 for size in sizes if size),
+            nbytes=sum(sizes),
             budget=self.budget,
             hits=dict(self._hits),
             tokens_served=self._served,
             tokens_asked=self._asked,
             evicted=self._evicted,
             refused=self._refused,
-            disk_entries=disk.entries if disk is not None else 0,
-            disk_bytes=disk.nbytes if disk is not None else 0,
-            disk_errors=disk.errors if disk is not None else 0,
-            disk_error=disk.error if disk is not None else "",
         )
 
     def _space(self, key: str) -> _Space:

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import os
 import queue
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +21,11 @@ import numpy as np
 
 from engine import paths
 from engine.prefix.blocks import Block, Checkpoint, Layout
-from engine.prefix.codec import Encoded, Opened, encode, pack, unpack
+from engine.prefix.codec import Encoded, Opened, encode, pack
+from engine.prefix.segment import SUFFIX, Segment, digest, scan, sweep
 from engine.prefix.tree import Node, Tokens, Tree, divide
-from engine.state.base import LayerSnapshot
 
 FORMAT = 1
-SUFFIX = ".prefix"
 DEFAULT_LIMIT = 8 << 30
 DEFAULT_LEAST = 256
 """Shorter prefixes are read again faster than they are worth a file."""
@@ -47,63 +44,6 @@ class DiskStats:
     errors: int = 0
     error: str = ""
     """The last one, as a sentence."""
-
-
-@dataclass(eq=False, slots=True)
-class Segment:
-    """One file, on disk or about to be; what blocks and checkpoints read from."""
-
-    path: Path
-    folder: str
-    """Digest of the state key."""
-    parent: str
-    start: int
-    end: int
-    nbytes: int
-    used: float
-    label: str = ""
-    state: str = "alive"
-    """pending, alive or dead."""
-
-    @property
-    def id(self) -> str:
-        return self.path.stem
-
-    @property
-    def alive(self) -> bool:
-        return self.state == "alive"
-
-    def open(self) -> Opened:
-        try:
-            return Opened.at(self.path)
-        except (OSError, ValueError):
-            self.state = "dead"
-            raise
-
-    def block(self, index: int) -> list[mx.array]:
-        file = self.open()
-        with contextlib.suppress(OSError):
-            os.utime(self.path)
-        return [file.read(n) for n in file.names() if n.startswith(f"block{index}.")]
-
-    def checkpoint(self) -> tuple[tuple[int, LayerSnapshot], ...]:
-        file = self.open()
-        arrays = {n: file.read(n) for n in file.names() if n.startswith("point.")}
-        return tuple(
-            (x["layer"], LayerSnapshot(x["kind"], x["length"], unpack(x["data"], arrays), x["nbytes"], x["from"]))
-            for x in file.meta["checkpoint"]
-        )
-
-    def contexts(self) -> dict[str, Any]:
-        """Drafter contexts at `end`; one that cannot be read is left out, the drafter then starts without."""
-        out: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError):
-            file = self.open()
-            for name, packed in file.meta["contexts"].items():
-                with contextlib.suppress(ValueError, TypeError, KeyError, ImportError):
-                    arrays = {n: file.read(n) for n in file.names() if n.startswith(f"context.{name}.")}
-                    out[name] = unpack(packed, arrays)
-        return out
 
 
 @dataclass(eq=False, slots=True)
@@ -283,42 +223,6 @@ class DiskTier:
 
 def default_folder() -> Path:
     return paths.cache() / "prefix"
-
-
-def digest(key: str) -> str:
-    return hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
-
-
-def sweep(folder: Path) -> None:
-    """Remove what a process left that was killed while it wrote."""
-    for part in folder.glob(f"*/*{SUFFIX}.*.tmp"):
-        pid = part.name.rsplit(".", 2)[-2]
-        if not (pid.isdigit() and int(pid) != os.getpid() and _running(int(pid))):
-            part.unlink(missing_ok=True)
-
-
-def scan(folder: Path) -> Iterator[Segment]:
-    """Every whole file; damaged ones are removed."""
-    for path in sorted(folder.glob(f"*/*{SUFFIX}")):
-        try:
-            file = Opened.at(path)
-            meta = file.meta
-            used = path.stat().st_mtime
-            yield Segment(
-                path, path.parent.name, meta["parent"], meta["start"], meta["end"], file.nbytes, used, meta["label"]
-            )
-        except (OSError, ValueError, KeyError, TypeError):
-            path.unlink(missing_ok=True)
-
-
-def _running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _last_used(segment: Segment) -> float:

@@ -17,7 +17,8 @@ import pytest
 from engine.drafters.lookup import LookupSnapshot
 from engine.prefix.cache import PrefixCache
 from engine.prefix.codec import Opened, encode, pack, unpack
-from engine.prefix.disk import SUFFIX, DiskTier, sweep
+from engine.prefix.disk import DiskTier
+from engine.prefix.segment import SUFFIX, sweep
 from tests.engine.prefix.made import check, snapshot
 
 KINDS = [("append",), ("append", "recurrent"), ("recurrent",), ("append", "window", "recurrent")]
@@ -31,7 +32,8 @@ def opened(folder: Path, limit: int = 1 << 30, budget: int = 1 << 22) -> PrefixC
 def store(cache: PrefixCache, turns: Sequence[Sequence[int]], kinds: Sequence[str], key: str = "k") -> None:
     for tokens in turns:
         assert cache.put(tokens, len(tokens), key, snapshot(tokens, kinds), kind="turn")
-    cache.close()
+    assert cache.disk is not None
+    cache.disk.close()
 
 
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
