@@ -81,7 +81,7 @@ def test_a_ring_that_drops_the_wrong_rows_leaves_plain_decoding(tiny: Tiny, monk
     monkeypatch.setattr(probes, "WindowKV", Forgetful)
     good = tiny("muse_glimmer")
     monkeypatch.setattr(good, "new_state", lambda: State([Forgetful(16)]))
-    assert probes._window(good)[0] == float("inf")
+    assert probes._window(probes._Subject(good))[0] == float("inf")
 
 
 def test_the_verdict_is_kept_by_fingerprint(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
