@@ -30,6 +30,7 @@ from engine.load import Loaded
 from engine.loop import Loop
 from engine.policy import CapPolicy, EngineCap, policy_for
 from engine.prefix.cache import PrefixCache, Stats
+from engine.pressure import PressureGuard
 from engine.sampling import RowSampler
 from engine.scheduler import Plan, Scheduler
 from engine.sequence import Listener, Sequence
@@ -123,6 +124,7 @@ class Engine:
         self.generation = loaded.generation
         self.format = ChatFormat(loaded.tokenizer.backend)
         self.loop = Loop(self.target)
+        self._guard: PressureGuard | None = None
         self.calibrator = Calibrator(self)
         """Measured curves and learned acceptance; empty until it is told to load or to measure."""
         self._numbers = itertools.count(1)
@@ -271,8 +273,17 @@ class Engine:
             plan.chunk = self.options.chunk
         self.scheduler.run_exclusive(lambda: self.scheduler.use(plan)).result()
 
+    def watch_memory(self) -> None:
+        """From now on, give back what the prefix cache can spare when the machine runs short of memory."""
+        cache = self.options.cache
+        if cache is not None and self._guard is None:
+            self._guard = PressureGuard(lambda level: self.scheduler.run_exclusive(lambda: cache.shed(level)))
+            self._guard.start()
+
     def close(self) -> None:
         """Cancel what is under way, end the thread and let go of the weights."""
+        if self._guard is not None:
+            self._guard.stop()
         self.scheduler.close()
         if self.options.cache is not None:
             self.options.cache.close()

@@ -83,6 +83,7 @@ def load(
         # Each drafted row of a mixture of experts may wake other experts: copying is no longer nearly free there.
         lookup = found.card.lookup if found.card else spec.experts is None
         engine = Engine(scheduler, loaded, replace(options, lookup=lookup, cache=_cache(spec, cache_bytes, disk_bytes)))
+        engine.watch_memory()
         tell(Progress("load", text="checking the model"))
         verdict = _judge(engine)
         if verdict.offer == "all":

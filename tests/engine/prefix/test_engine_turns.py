@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import statistics
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from engine.engine import Engine, Options, open_engine
 from engine.load import load_target
 from engine.prefix.cache import PrefixCache
 from engine.prefix.disk import DiskTier
+from engine.pressure import PressureGuard
 from engine.scheduler import Scheduler
 from engine.state.base import Snapshot
 
@@ -227,3 +230,35 @@ def test_budget_holds_under_many_conversations_and_cancels() -> None:
             assert engine.run_exclusive(lambda: cache.nbytes) <= cache.budget
             active.append(engine.run_exclusive(mx.get_active_memory))
         assert statistics.median(active[45:]) <= statistics.median(active[30:45]) + (1 << 18)
+
+
+def test_memory_pressure_empties_the_cache_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = PrefixCache(1 << 28)
+    with open_engine(GOLDEN / "tiny-qwen3", options=Options(cache=cache)) as engine:
+        before = ask(engine, TEXT[:40])[0].tokens
+        assert cache.nbytes > 0
+        seen = ["ok"]
+        monkeypatch.setattr("engine.pressure.POLL_S", 0.01)
+        monkeypatch.setattr(PressureGuard.__init__, "__defaults__", (lambda: seen[0], time.monotonic))
+        engine.watch_memory()
+        seen[0] = "critical"
+        deadline = time.monotonic() + 20
+        while cache.nbytes and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert cache.nbytes == 0
+        assert ask(engine, TEXT[:40])[0].tokens == before
+
+
+def test_a_closed_engine_holds_nothing() -> None:
+    """O47: after unloading, the weights and what was cached for them are gone."""
+    cache = PrefixCache(1 << 28)
+    engine = open_engine(GOLDEN / "tiny-qwen3", options=Options(cache=cache))
+    ask(engine, TEXT[:40])
+    gone: Any = weakref.ref(engine.target)
+    before = mx.get_active_memory()
+    engine.close()
+    del engine
+    gc.collect()
+    assert gone() is None
+    assert cache.nbytes == 0
+    assert mx.get_active_memory() < before
