@@ -19,8 +19,8 @@ import numpy as np
 from engine.errors import UsageError
 from engine.text import Tokenizer
 
-# Unlimited white space between tokens is where small models lose themselves.
-_JSON_OPTIONS: dict[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n {0,12})?"}
+JSON_OPTIONS: dict[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n {0,12})?"}
+"""For every JSON schema, also within grammars: unlimited white space is where small models lose themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Grammars:
     def schema(self, schema: Mapping[str, Any]) -> str:
         """Raises UsageError when it is not a JSON schema that can be followed."""
         try:
-            text = llguidance.LLMatcher.grammar_from_json_schema(dict(schema), defaults=_JSON_OPTIONS)  # pyright: ignore[reportArgumentType]  # a TypedDict of these keys
+            text = llguidance.LLMatcher.grammar_from_json_schema(dict(schema), defaults=JSON_OPTIONS)  # pyright: ignore[reportArgumentType]  # a TypedDict of these keys
         except ValueError as error:
             raise UsageError(f"The JSON schema cannot be used: {error}.") from error
         return self._checked(text, "JSON schema")

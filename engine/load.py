@@ -6,6 +6,7 @@ Must run on the model thread. Knows neither drafters nor the catalog.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,10 +43,21 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"), object_hook=_decoded)
     except (OSError, ValueError) as error:
         raise WeightsDamaged(f"{path} cannot be read ({error}); download the model again.") from error
     return value if isinstance(value, dict) else {}
+
+
+def _decoded(value: dict[str, Any]) -> Any:
+    """transformers 5 writes infinities as {"__float__": "Infinity"}, which mlx-lm does not read."""
+    return float(value["__float__"]) if set(value) == {"__float__"} else value
+
+
+def _endless(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(_endless(v) for v in cast("list[Any]", value))
+    return isinstance(value, float) and math.isinf(value)
 
 
 def load_target(
@@ -132,8 +144,9 @@ def _folder(path: Path, overrides: Mapping[str, Any]) -> tuple[nn.Module, dict[s
     from transformers import AutoTokenizer
 
     stored = read_json(path / "config.json")
+    endless = {name: value for name, value in stored.items() if _endless(value)}
     try:
-        model, config = load_model(path, lazy=True, model_config=placed(stored, overrides))
+        model, config = load_model(path, lazy=True, model_config={**endless, **placed(stored, overrides)})
     except LoadError:
         raise
     except FileNotFoundError as error:

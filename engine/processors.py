@@ -47,15 +47,26 @@ class Penalties:
         self._presence = sampling.presence_penalty
         self._frequency = sampling.frequency_penalty
         self._repetition = sampling.repetition_penalty
-        self._counts = mx.zeros((vocab,), dtype=mx.float32)
-        self._prompt = mx.zeros((vocab,), dtype=mx.bool_)
-        if self._repetition != 1.0 and prompt:
-            self._prompt[mx.array(sorted({t for t in prompt if 0 <= t < vocab}), dtype=mx.int32)] = True
+        self._vocab = vocab
+        self._prompt_ids = sorted({t for t in prompt if 0 <= t < vocab}) if self._repetition != 1.0 else []
+        self._bias_of = {t: v for t, v in sampling.logit_bias.items() if 0 <= t < vocab}
+        self._made = False
+
+    def _make(self) -> None:
+        """The arrays belong to the thread that evaluates them, and a request may be made on another one."""
+        if self._made:
+            return
+        self._made = True
+        self._counts = mx.zeros((self._vocab,), dtype=mx.float32)
+        self._prompt = mx.zeros((self._vocab,), dtype=mx.bool_)
+        if self._prompt_ids:
+            self._prompt[mx.array(self._prompt_ids, dtype=mx.int32)] = True
         self._bias: mx.array | None = None
-        bias = {t: v for t, v in sampling.logit_bias.items() if 0 <= t < vocab}
-        if bias:
-            self._bias = mx.zeros((vocab,), dtype=mx.float32)
-            self._bias[mx.array(list(bias), dtype=mx.int32)] = mx.array(list(bias.values()), dtype=mx.float32)
+        if self._bias_of:
+            self._bias = mx.zeros((self._vocab,), dtype=mx.float32)
+            self._bias[mx.array(list(self._bias_of), dtype=mx.int32)] = mx.array(
+                list(self._bias_of.values()), dtype=mx.float32
+            )
 
     @staticmethod
     def wanted(sampling: Sampling) -> bool:
@@ -70,6 +81,7 @@ class Penalties:
         return len(drafts)
 
     def rows(self, logits: mx.array, drafts: mx.array) -> mx.array:
+        self._make()
         width, vocab = logits.shape
         counts = self._counts[None]
         if width > 1:
@@ -87,4 +99,5 @@ class Penalties:
 
     def commit(self, tokens: Sequence[int]) -> None:
         if tokens:
+            self._make()
             self._counts = self._counts.at[mx.array(list(tokens), dtype=mx.int32)].add(1.0)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from engine.constraints import JSON_OPTIONS
 from server.model import Tool
 from server.tools.base import schema_types
 from server.tools.gemma4 import QUOTE
@@ -47,7 +48,7 @@ class Writer:
         return name
 
     def json(self, schema: Mapping[str, Any]) -> str:
-        return self.rule("%json " + json.dumps(dict(schema)))
+        return self.rule("%json " + json.dumps({**schema, "x-guidance": JSON_OPTIONS}))
 
     def grammar(self, start: str) -> str:
         return "\n".join([f"start: {start}", *self.rules]) + "\n"
