@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from scripted import Script, by_prompt
-from server.settings import Settings
 from sse_reader import events
+
+from server.settings import Settings
 
 USER = [{"role": "user", "content": "hi"}]
 STREAM = {"messages": USER, "stream": True, "max_tokens": 2000}

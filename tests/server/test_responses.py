@@ -10,8 +10,9 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 from scripted import Script, call_text
-from server.settings import Settings
 from sse_reader import events
+
+from server.settings import Settings
 
 TOOL = {
     "type": "function",
