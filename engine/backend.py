@@ -38,6 +38,16 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
+def _free_cores() -> int:
+    """Cores that others leave idle, at least one. OpenBLAS threads wait for each other by spinning: with more of them
+    than free cores, each waits for one that is not running, and a product takes ten times as long as on one thread."""
+    try:
+        busy = int(os.getloadavg()[0])
+    except OSError:
+        busy = 0
+    return max(1, _cores() - busy)
+
+
 def _candidates(choice: str) -> list[str]:
     if choice not in ("", "tuned"):
         return [choice]
@@ -61,7 +71,9 @@ def _open(path: str) -> ctypes.CDLL:
     except OSError:
         spec = importlib.util.find_spec("mlx")
         homes = [Path(p).parent / "mlx_cpu.libs" for p in (spec.submodule_search_locations or [])] if spec else []
-        runtime = [p for home in homes for p in home.glob("lib*.so*") if p.name.startswith(("libgfortran", "libquadmath"))]
+        runtime = [
+            p for home in homes for p in home.glob("lib*.so*") if p.name.startswith(("libgfortran", "libquadmath"))
+        ]
         if not runtime:
             raise
     with tempfile.TemporaryDirectory(prefix="dspark-blas-") as folder:
@@ -84,7 +96,7 @@ def _preload() -> Blas:
         return Blas("stock", reason=f"no preload on {sys.platform}")
     if "mlx.core" in sys.modules:
         return Blas("late", reason="mlx was imported before engine.backend")
-    threads = os.environ.get(ENV_THREADS) or str(_cores())
+    threads = os.environ.get(ENV_THREADS) or str(_free_cores())
     os.environ.setdefault("OPENBLAS_NUM_THREADS", threads)
     errors: list[str] = []
     for path in _candidates(choice):
