@@ -206,7 +206,7 @@ class Calibrator:
             drafter="" if drafter is None else _fingerprint(drafter),
             device=device(),
             libraries=libraries(),
-            kernels=str(getattr(self.host.loop.target, "kernels", "")),
+            kernels=str(getattr(getattr(self.host.loop.target, "ops", None), "tag", "")),
         )
 
 
