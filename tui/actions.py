@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual.app import SuspendNotSupported
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.core import Event
 from engine.sanitize import clean
 from tui.chat import Turn
+from tui.keys import KEYS
 from tui.widgets.answer_view import View
 
 if TYPE_CHECKING:
@@ -32,6 +38,8 @@ VIEW_NAMES = {
     View.MARKDOWN: "colours: Markdown and syntax",
     View.TRACE: "raw trace: tokens and rounds",
 }
+BELOW = frozenset(key.action.partition("(")[0] for key in KEYS) - {"stop", "interrupt", "quit", ""}
+"""Actions of the conversation, which rest while another screen lies over it."""
 PANEL_MODES = ("all", "compact", "off")
 
 
@@ -59,7 +67,8 @@ class Actions(Base):
     def action_stop(self) -> None:
         """Esc: leave what is open, else stop the answer."""
         if len(self.screen_stack) > 1:
-            self.screen.dismiss()
+            leave = getattr(self.screen, "action_dismiss_none", None) or self.screen.dismiss
+            leave()
         elif not self.controller.cancel():
             self.screen.clear_selection()
             self.composer.focus()
@@ -151,7 +160,8 @@ class Actions(Base):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "retry":
             return bool(self.load_error) or self.controller.failed is not None
-        return True
+        # Over another screen only what leaves it, or the program, goes on working.
+        return len(self.screen_stack) < 2 or action not in BELOW
 
     # Saying -----------------------------------------------------------------------------------------------------------
 
@@ -182,12 +192,20 @@ class Actions(Base):
         for failure in self.known_themes.failures:
             self.say(f"The theme {failure.path} was left out: {failure.reason}.", "warning")
 
-    # Hooks of the chat store ------------------------------------------------------------------------------------------
+    # Writing elsewhere ------------------------------------------------------------------------------------------------
 
-    def turn_began(self, turn: Turn) -> None: ...
-    def turn_progressed(self, turn: Turn, event: Event) -> None: ...
-    def turn_ended(self, turn: Turn) -> None: ...
-
-    async def run_command(self, text: str) -> bool:
-        """Whether `text` was a command."""
-        return False
+    def action_editor(self) -> None:
+        """Ctrl+G: the message in $VISUAL or $EDITOR."""
+        command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "message.md"
+            path.write_text(self.composer.text, encoding="utf-8")
+            try:
+                with self.suspend():
+                    subprocess.run([*command, str(path)], check=False)
+            except (OSError, SuspendNotSupported) as error:
+                self.say(f"{command[0]} cannot be started: {error}", "error")
+                return
+            text = path.read_text(encoding="utf-8", errors="replace").rstrip("\n")
+        self.composer.load_text(clean(text))
+        self.composer.move_cursor(self.composer.document.end)

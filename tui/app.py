@@ -26,6 +26,7 @@ from engine.core import Event, Failed, Finished, Tokens
 from tui.actions import Actions
 from tui.bridge import Bridge
 from tui.chat import Turn
+from tui.chats import Chats
 from tui.controller import Controller
 from tui.engine_port import EngineLike, Progress, default_loader
 from tui.history import History
@@ -33,6 +34,7 @@ from tui.keys import bindings
 from tui.options import Options
 from tui.panels import Figures
 from tui.panels.prefix import share
+from tui.screen_commands import ScreenCommands
 from tui.theme import ANSI, defaults, to_textual
 from tui.widgets.answer_view import AnswerView
 from tui.widgets.composer import Composer
@@ -53,7 +55,7 @@ SHARE = 3
 PANEL_EVERY = 0.25
 
 
-class ChatApp(Actions, App[int]):
+class ChatApp(Chats, ScreenCommands, Actions, App[int]):
     """The app."""
 
     CSS_PATH = Path(__file__).with_name("app.tcss")
@@ -121,6 +123,9 @@ class ChatApp(Actions, App[int]):
         yield Composer(self.history, id="composer")
         yield Footer(show_command_palette=False)
 
+    def on_unmount(self) -> None:
+        self.close_store()
+
     # Loading ----------------------------------------------------------------------------------------------------------
 
     async def on_mount(self) -> None:
@@ -130,6 +135,7 @@ class ChatApp(Actions, App[int]):
         await self.transcript.notice(Notice(id="notice"))
         self.report_themes()
         self.show_header()
+        await self.open_store()
         if self.options.prompt:
             self.controller.queued = self.options.prompt
         self.call_after_refresh(self.start_loading)
@@ -336,6 +342,7 @@ def run(options: Options) -> int:
     app = ChatApp(options, History(paths.state() / "history.jsonl"))
     with stderr_to(paths.state() / "stderr.log"):
         code = app.run()
+    app.close_store()
     engine = app.controller.engine
     if engine is not None:
         engine.close()

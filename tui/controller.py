@@ -28,6 +28,8 @@ class Controller:
         """The one being answered."""
         self.queued: str | None = None
         """Sent while another was being answered, or before the model was loaded."""
+        self.logprobs: int | None = None
+        """Alternatives recorded with each token; None records nothing."""
         self.session = Tally()
         self.last = Tally()
         self.prefilled: Prefilled | None = None
@@ -64,7 +66,7 @@ class Controller:
         assert engine is not None
         try:
             prompt = engine.format.prompt(self.chat.messages())
-            request = self.config.request(prompt.ids, boundaries=prompt.boundaries, id=turn.id)
+            request = self.config.request(prompt.ids, boundaries=prompt.boundaries, id=turn.id, logprobs=self.logprobs)
             self._ticket = engine.submit(request, listener)
         except Exception as error:  # the edge of a request: the screen says it as a sentence
             log.exception("a request could not be made")
@@ -81,6 +83,12 @@ class Controller:
         if self._ticket is not None:
             self._ticket.cancel()
         return True
+
+    def show(self, chat: Chat) -> None:
+        """Go on with another conversation; what is under way in this one must have ended."""
+        self.chat, self.queued = chat, None
+        self.last = chat.turns[-1].answer.tally if chat.turns else Tally()
+        self.prefilled = chat.turns[-1].answer.prefilled if chat.turns else None
 
     # Receiving --------------------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ KEYS: tuple[Key, ...] = (
     Key("live", "ctrl+end", "live", "Live", "back to the end of the conversation", priority=True),
     Key("retry", "f5", "retry", "Retry", "try again after a failure", "/retry", shown=True),
     Key("help", "f1", "help", "Help", "this list", "/help, ? on an empty message", shown=True),
-    Key("settings", "f8", "settings", "Settings", "settings", "/settings"),
+    Key("settings", "f8", "settings", "Settings", "sampling and limits", "/set"),
     Key("palette", "ctrl+p", "command_palette", "Commands", "all commands", "/", shown=True, priority=True),
     Key("quit", "ctrl+q", "quit", "Quit", "quit; the chat is saved", "/quit", shown=True, priority=True),
 )  # fmt: skip

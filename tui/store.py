@@ -162,7 +162,8 @@ class Store:
             db.execute(
                 "INSERT INTO turns (id, chat, parent, created, user, images, text, prov, status, error, meta, rounds) "
                 "VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET text = excluded.text, "
-                "prov = excluded.prov, status = excluded.status, error = excluded.error, meta = excluded.meta, rounds = excluded.rounds",
+                "prov = excluded.prov, status = excluded.status, error = excluded.error, meta = excluded.meta, "
+                "rounds = excluded.rounds",
                 row,
             )
             if over and self._searches:

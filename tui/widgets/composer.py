@@ -51,6 +51,9 @@ class Composer(TextArea):
     class HelpWanted(Message):
         """`?` on an empty message."""
 
+    class CompletionWanted(Message):
+        """Tab on the beginning of a command."""
+
     class Edited(Message):
         """The text changed; for completion."""
 
@@ -64,6 +67,9 @@ class Composer(TextArea):
             placeholder="Message…   Enter sends · Ctrl+J new line · / commands · ? keys",
         )  # fmt: skip
         self.inputs = inputs or History()
+        self.search_text = ""
+        self.search_at: int | None = None
+        """Where the search in the history stands."""
         self._last_key = 0.0
         self._pending: Timer | None = None
         """A send that waits to see whether its Enter was typed."""
@@ -76,6 +82,8 @@ class Composer(TextArea):
             self._pending.stop()
             self._pending = None
             self.insert("\n")
+        if event.is_printable or event.key == "backspace":
+            self.search_text, self.search_at = "", None
         if self._handle(event, burst):
             event.stop()
             event.prevent_default()
@@ -92,6 +100,8 @@ class Composer(TextArea):
             return self._recall(self.inputs.back(self.text))
         elif event.key == "down" and self.cursor_location[0] == self.document.line_count - 1:
             return self._recall(self.inputs.forward())
+        elif event.key == "tab" and self.text.startswith("/"):
+            self.post_message(self.CompletionWanted())
         elif event.character == "?" and not self.text:
             self.post_message(self.HelpWanted())
         else:
@@ -120,6 +130,12 @@ class Composer(TextArea):
         self.load_text(text)
         self.move_cursor(self.document.end)
         return True
+
+    def show_found(self, text: str, needle: str, index: int) -> None:
+        """An earlier message that a search found; searching again goes on from there."""
+        self.load_text(text)
+        self.move_cursor(self.document.end)
+        self.search_text, self.search_at = needle, index
 
     async def _on_paste(self, event: events.Paste) -> None:
         """One insertion, newlines kept; control sequences in it never reach the screen."""

@@ -1,0 +1,161 @@
+"""The app's chats: saved while they stream, opened, branched. A mixin of the app.
+
+A store that cannot be opened is said once, and the chat goes on unsaved.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from textual.widgets import Static
+
+from engine import paths
+from engine.core import Event
+from engine.errors import DsparkError
+from tui.chat import Chat, Turn
+from tui.store import Store
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+    from tui.controller import Controller
+    from tui.options import Options
+    from tui.widgets.transcript import Transcript
+
+    Base = App[int]
+else:
+    Base = object
+
+log = logging.getLogger("dspark.tui")
+
+SAVE_EVERY = 0.5
+"""Seconds between writes of an answer that streams."""
+
+
+class Chats(Base):
+    """Needs the attributes below from the app."""
+
+    if TYPE_CHECKING:
+        controller: Controller
+        options: Options
+        transcript: Transcript
+
+        def say(self, text: str, severity: Any = "information") -> None: ...
+        def show_header(self) -> None: ...
+        def show_figures(self) -> None: ...
+        async def begin(self, turn: Turn) -> None: ...
+
+    store: Store | None = None
+    deleted_chat = ""
+    _saved_at = 0.0
+    _complained = ""
+
+    # Saving -----------------------------------------------------------------------------------------------------------
+
+    async def open_store(self) -> None:
+        """Open the file of chats, and the chat that the command line asked for."""
+        try:
+            self.store = Store(paths.data() / "chats.db")
+        except (DsparkError, OSError) as error:
+            log.warning("chats are not saved", exc_info=error)
+            self.say(f"Chats are not saved in this session: {error}", "warning")
+            return
+        if self.store.note:
+            self.say(self.store.note, "warning")
+        if self.options.continue_last or self.options.resume is not None:
+            found = self.store.find(self.options.resume or "")
+            if found is None:
+                self.say(f"There is no chat whose id begins with {self.options.resume or 'anything'}.", "warning")
+            else:
+                await self.open_chat(found)
+
+    def close_store(self) -> None:
+        if self.store is not None:
+            turn = self.controller.turn
+            if turn is not None:
+                self.store.save(self.controller.chat, turn)
+            self.store.close()
+            self.store = None
+
+    def _save(self, turn: Turn) -> None:
+        if self.store is not None and turn in self.controller.chat.turns:
+            self._saved_at = time.monotonic()
+            self.store.save(self.controller.chat, turn)
+            if self.store.failed and self.store.failed != self._complained:
+                self._complained = self.store.failed
+                self.say(self.store.failed, "error")
+
+    def turn_began(self, turn: Turn) -> None:
+        self._save(turn)
+
+    def turn_progressed(self, turn: Turn, event: Event) -> None:
+        if time.monotonic() - self._saved_at >= SAVE_EVERY:
+            self._save(turn)
+
+    def turn_ended(self, turn: Turn) -> None:
+        self._save(turn)
+
+    # Opening ----------------------------------------------------------------------------------------------------------
+
+    async def new_chat(self) -> None:
+        """An empty chat with the system prompt of the settings."""
+        await self._show_chat(Chat(system=self.controller.config.system))
+
+    async def open_chat(self, id: str, head: str | None = None) -> None:
+        """Show a stored chat from its end."""
+        if self.store is None:
+            return
+        self.store.settle()
+        try:
+            chat = self.store.load(id, head)
+        except (KeyError, ValueError) as error:
+            log.warning("chat %s cannot be read", id, exc_info=error)
+            self.say("That chat cannot be read any more.", "error")
+            return
+        await self._show_chat(chat)
+
+    async def _show_chat(self, chat: Chat) -> None:
+        if self.controller.busy:
+            self.controller.cancel()
+            turn = self.controller.abandon("The chat was left.")
+            if turn is not None:
+                self._save(turn)
+        self.controller.show(chat)
+        for notice in self.query("#notice").results(Static):
+            await notice.remove()
+        await self.transcript.open(chat)
+        self.show_header()
+        self.show_figures()
+
+    # Branches ---------------------------------------------------------------------------------------------------------
+
+    async def answer_again(self, text: str | None = None) -> str | None:
+        """Answer the last message anew, or `text` in its place. The old turn stays in the store as a sibling."""
+        chat = self.controller.chat
+        if self.controller.engine is None or not chat.turns:
+            return "There is nothing to answer again."
+        if self.controller.busy:
+            return "An answer is under way; Esc stops it."
+        last = chat.turns[-1]
+        await self.transcript.drop(last)
+        chat.turns.remove(last)
+        await self.begin(self.controller.begin(text or last.user))
+        return None
+
+    async def step_branch(self, words: str) -> str | None:
+        """Show the next or previous sibling of the last turn."""
+        chat = self.controller.chat
+        if self.store is None or not chat.turns:
+            return "There are no branches yet."
+        if self.controller.busy:
+            return "An answer is under way; Esc stops it."
+        self.store.settle()
+        siblings = self.store.siblings(chat.id, chat.turns[-1].id)
+        if len(siblings) < 2:
+            return "There is one answer here; /regen and /edit make branches."
+        at = siblings.index(chat.turns[-1].id)
+        at = (at + (-1 if words.startswith("p") else 1)) % len(siblings)
+        await self.open_chat(chat.id, self.store.leaf(chat.id, siblings[at]))
+        return f"Branch {at + 1} of {len(siblings)}."

@@ -1,0 +1,276 @@
+"""The slash commands, once: the app, the plain mode, completion and help are made from this table.
+
+A handler gets the host (the app or the plain mode) and the words after the command, and returns a sentence or nothing.
+A leading space or a second slash sends a slash as text.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import themes
+from engine import config as settings
+from engine.errors import DsparkError
+from themes import Theme
+from tui import export
+from tui.controller import Controller
+from tui.store import Store
+
+Result = str | None
+
+
+class Host(Protocol):
+    """What a front end offers to commands."""
+
+    controller: Controller
+    store: Store | None
+
+    @property
+    def look(self) -> Theme: ...
+    def copy_text(self, text: str) -> None: ...
+    def leave(self) -> None: ...
+    async def new_chat(self) -> None: ...
+    async def open_chat(self, id: str) -> None: ...
+    async def answer_again(self, text: str | None = None) -> Result:
+        """Answer the last message anew, or another one in its place; the old answer stays as a branch."""
+        ...
+
+    async def screen_command(self, name: str, words: str) -> Result:
+        """A command that only a full screen can carry out."""
+        ...
+
+
+Handler = Callable[[Host, str], "Result | Awaitable[Result]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    name: str
+    words: str
+    help: str
+    handler: Handler | None
+    """None: `Host.screen_command` does it."""
+    aliases: tuple[str, ...] = ()
+
+
+def parse(text: str) -> tuple[str, str] | None:
+    """(name, words) when `text` is a command."""
+    if not text.startswith("/") or text.startswith("//") or "\n" in text.strip():
+        return None
+    name, _, words = text[1:].strip().partition(" ")
+    return (name, words.strip()) if name and "/" not in name else None
+
+
+def find(name: str) -> Command | None:
+    return next((c for c in COMMANDS if name == c.name or name in c.aliases), None)
+
+
+def complete(text: str) -> list[Command]:
+    """Commands that a beginning could become."""
+    if not text.startswith("/") or " " in text or text.startswith("//"):
+        return []
+    start = text[1:]
+    return [c for c in COMMANDS if c.name.startswith(start) or any(a.startswith(start) for a in c.aliases)]
+
+
+async def run(host: Host, text: str) -> Result:
+    """Carry out `text`, which `parse` accepts; the sentence to show. Faults of the user come back as sentences."""
+    parsed = parse(text)
+    assert parsed is not None
+    name, words = parsed
+    command = find(name)
+    if command is None:
+        near = difflib.get_close_matches(name, [c.name for c in COMMANDS], 1)
+        hint = f" Did you mean /{near[0]}?" if near else " /help lists them all."
+        return f"There is no command /{name}.{hint} Two slashes send it as text."
+    try:
+        if command.handler is None:
+            return await host.screen_command(command.name, words)
+        result = command.handler(host, words)
+        return await result if inspect.isawaitable(result) else result
+    except DsparkError as error:
+        return str(error)
+
+
+# Handlers -------------------------------------------------------------------------------------------------------------
+
+
+def _drafter(host: Host, words: str) -> Result:
+    controller = host.controller
+    if not words:
+        rows = [f"{'›' if d.name == controller.drafter else ' '} {d.name}" + ("" if d.available else f": {d.reason}")
+                for d in controller.drafters]  # fmt: skip
+        return "\n".join(rows) or "The model is not loaded yet."
+    return controller.use(words) or f"Drafter {words}, from the next round on."
+
+
+def _set(host: Host, words: str) -> Result:
+    config = host.controller.config
+    known = {
+        s.name.replace("_", "-"): s for s in settings.settings() if settings.about(s).group in ("sampling", "answer")
+    }
+    name, _, value = words.replace("=", " ").partition(" ")
+    if not name:
+        return "\n".join(f"{key} {getattr(config, s.name)!r:<10} {settings.about(s).help}" for key, s in known.items())
+    if name == "logprobs":
+        host.controller.logprobs = min(int(value), 20) if value.strip().isdigit() else None
+        return f"logprobs is {host.controller.logprobs} from the next answer on."
+    setting = known.get({"temp": "temperature", "max": "max-tokens"}.get(name, name.replace("_", "-")))
+    if setting is None:
+        return f"There is no setting {name}; there are {', '.join(known)}."
+    if not value:
+        return f"{name} is {getattr(config, setting.name)!r}: {settings.about(setting).help}."
+    given = None if value in ("none", "off") and setting.default is None else settings.convert(setting, value.strip())
+    host.controller.config = replace(config, **{setting.name: given})
+    return f"{name} is {given!r} from the next answer on."
+
+
+def _system(host: Host, words: str) -> Result:
+    chat = host.controller.chat
+    if not words:
+        return f"System prompt: {chat.system}" if chat.system else "There is no system prompt; /system TEXT sets one."
+    chat.system = "" if words in ("none", "off") else words
+    return "The system prompt holds from the next answer on."
+
+
+async def _new(host: Host, words: str) -> Result:
+    await host.new_chat()
+    return None
+
+
+async def _resume(host: Host, words: str) -> Result:
+    if host.store is None:
+        return "Chats are not saved in this session."
+    found = host.store.find(words)
+    if found is None:
+        return f"There is no chat whose id begins with {words}." if words else "There is no chat yet."
+    await host.open_chat(found)
+    return None
+
+
+def _rename(host: Host, words: str) -> Result:
+    if not words:
+        return "/rename TITLE gives this chat a title."
+    host.controller.chat.title = words
+    if host.store is not None:
+        host.store.rename(host.controller.chat.id, words)
+    return f"This chat is called “{words}”."
+
+
+async def _regen(host: Host, words: str) -> Result:
+    return await host.answer_again()
+
+
+async def _edit(host: Host, words: str) -> Result:
+    return await host.answer_again(words) if words else "/edit TEXT puts another message in the place of the last one."
+
+
+def _undo(host: Host, words: str) -> Result:
+    if host.store is None:
+        return "Chats are not saved in this session."
+    deleted = getattr(host, "deleted_chat", "")
+    if not deleted:
+        return "Nothing was deleted."
+    host.store.restore(deleted)
+    return "The chat is back in the list."
+
+
+def _copy(host: Host, words: str) -> Result:
+    chat = host.controller.chat
+    what, _, number = words.partition(" ")
+    if what == "chat":
+        text = export.markdown(chat)
+    else:
+        answer = next((t.answer.text for t in reversed(chat.turns) if t.answer.text), "")
+        if what == "code":
+            blocks = code_blocks(answer)
+            n = int(number) if number.isdigit() else len(blocks)
+            if not 1 <= n <= len(blocks):
+                return f"The last answer has {len(blocks)} code blocks."
+            text = blocks[n - 1]
+        else:
+            text = answer
+    if not text:
+        return "There is nothing to copy yet."
+    host.copy_text(text)
+    return f"Copied {len(text)} characters."
+
+
+def code_blocks(text: str) -> list[str]:
+    """Contents of the fenced blocks of an answer."""
+    from tui.markdown.render import parser
+
+    return [token.content for token in parser().parse(text) if token.type == "fence"]
+
+
+def _export(host: Host, words: str) -> Result:
+    if not words:
+        return f"/export FILE, ending in {', '.join(export.FORMATS)}."
+    path = Path(words).expanduser()
+    export.write(host.controller.chat, path, host.look)
+    return f"Written to {path}."
+
+
+def _stats(host: Host, words: str) -> Result:
+    controller = host.controller
+    tally = controller.session if words == "session" else controller.last
+    if not tally.tokens:
+        return "There is no answer yet."
+    shares = ", ".join(f"{source} {share}%" for source, share in tally.legend.items())
+    rate = f"{tally.rate:.1f} tok/s" if tally.rate is not None else "no rate yet"
+    accept = f"acceptance {tally.acceptance:.2f}" if tally.acceptance is not None else "nothing drafted"
+    return f"{tally.tokens} tokens in {tally.rounds} rounds: {shares}; {accept}; {rate}."
+
+
+def _ctx(host: Host, words: str) -> Result:
+    engine = host.controller.engine
+    return (
+        f"{host.controller.used} of {engine.spec.context} tokens." if engine is not None else "No model is loaded yet."
+    )
+
+
+def _quit(host: Host, words: str) -> Result:
+    host.leave()
+    return None
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("help", "", "keys and commands", None, ("keys", "?")),
+    Command("drafter", "[name]", "list the drafters, or switch", _drafter, ("drafters",)),
+    Command("set", "[name value]", "sampling and limits: temperature, top-p, top-k, min-p, seed, max-tokens…", _set),
+    Command("system", "[text|none]", "the system prompt of this chat", _system),
+    Command("new", "", "a new chat", _new, ("clear",)),
+    Command("sessions", "", "find, open, rename and delete chats", None, ("chats",)),
+    Command("resume", "[id]", "go on with a chat, the last one without an id", _resume),
+    Command("rename", "title", "give this chat a title", _rename),
+    Command("regen", "", "answer the last message again; the old answer stays as a branch", _regen, ("regenerate",)),
+    Command("edit", "text", "another message in the place of the last one; the old one stays as a branch", _edit),
+    Command("branch", "[next|previous]", "step through the branches at the last message", None),
+    Command("retry", "", "try again after a failure", None),
+    Command("undo", "", "bring back the chat deleted last", _undo),
+    Command("copy", "[answer|code n|chat]", "copy the last answer, one of its code blocks, or the chat", _copy),
+    Command("export", "file", "write the chat as .md, .json, .html or .svg", _export),
+    Command("inspect", "", "token by token: round, place in the block, source, what was turned down", None),
+    Command("view", "[source|markdown|trace]", "colours", None, ("colours",)),
+    Command("panels", "[all|compact|off]", "side panels", None),
+    Command("ribbon", "[letters|bars]", "the row of rounds", None),
+    Command("theme", "[name]", "list the themes, or switch", None),
+    Command("stats", "[turn|session]", "figures in words", _stats),
+    Command("ctx", "", "how full the context is", _ctx),
+    Command("quit", "", "leave; the chat is saved", _quit, ("exit", "q")),
+)
+
+
+def default_look() -> Theme:
+    """For hosts without themes of their own."""
+    return themes.load().themes[themes.DEFAULT]
+
+
+def table() -> list[tuple[str, str]]:
+    """(usage, help) of each command, for help."""
+    return [(f"/{c.name} {c.words}".rstrip(), c.help) for c in COMMANDS]

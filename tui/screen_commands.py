@@ -1,0 +1,244 @@
+"""Slash commands and keys that open something on the screen. A mixin of the app."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from textual import work
+from textual.content import Content
+from textual.widgets import Static
+
+from engine import config as settings
+from engine.sanitize import clean
+from themes import DEFAULT, Theme
+from tui import commands
+from tui.screens.help import HelpScreen
+from tui.screens.inspector import InspectorScreen
+from tui.screens.pick import Item, ListScreen
+from tui.screens.sessions import SessionsScreen
+from tui.widgets.answer_view import View
+from tui.widgets.composer import Composer
+from tui.widgets.loading import Notice
+from tui.widgets.ribbon import Ribbon
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+    from tui.controller import Controller
+    from tui.store import Store
+    from tui.widgets.transcript import Transcript
+
+    Base = App[int]
+else:
+    Base = object
+
+
+class ScreenCommands(Base):
+    """Needs the attributes below from the app."""
+
+    if TYPE_CHECKING:
+        controller: Controller
+        store: Store | None
+        transcript: Transcript
+        composer: Composer
+        deleted_chat: str
+        known_themes: Any
+        no_color: bool
+
+        def say(self, text: str, severity: Any = "information") -> None: ...
+        def show_header(self) -> None: ...
+        def show_figures(self) -> None: ...
+        def show_queue(self) -> None: ...
+        def set_panels(self, mode: str) -> None: ...
+        async def action_retry(self) -> None: ...
+        async def new_chat(self) -> None: ...
+        async def open_chat(self, id: str, head: str | None = None) -> None: ...
+        async def step_branch(self, words: str) -> str | None: ...
+
+    # Commands ---------------------------------------------------------------------------------------------------------
+
+    async def run_command(self, text: str) -> bool:
+        """Carry out `text` when it is a command; whether it was one."""
+        if commands.parse(text) is None:
+            return False
+        host: Any = self
+        result = await commands.run(host, text)
+        if result:
+            await self.tell(result)
+        self.show_header()
+        self.show_figures()
+        return True
+
+    async def tell(self, text: str) -> None:
+        """A short answer in the corner, a longer one in the conversation."""
+        if "\n" not in text and len(text) < 120:
+            self.say(text)
+        else:
+            await self.transcript.notice(Notice(Content(clean(text)), classes="told"))
+            self.transcript.anchor()
+
+    def on_composer_edited(self, event: Composer.Edited) -> None:
+        """Show the commands that the text could become."""
+        found = commands.complete(event.text)
+        label = self.query_one("#suggest", Static)
+        if not found:
+            self.show_queue()
+            return
+        rows = [
+            Content.assemble((f"/{c.name} {c.words}".ljust(34), "bold"), (c.help, "$faint")).truncate(
+                max(10, self.size.width - 4), ellipsis=True
+            )
+            for c in found[:8]
+        ]
+        label.update(Content("\n").join(rows))
+        label.set_class(True, "-on")
+
+    def on_composer_completion_wanted(self) -> None:
+        found = commands.complete(self.composer.text)
+        if found:
+            self.composer.load_text(f"/{found[0].name} ")
+            self.composer.move_cursor(self.composer.document.end)
+
+    async def screen_command(self, name: str, words: str) -> str | None:
+        """The commands that need a screen."""
+        match name:
+            case "help":
+                self.action_help()
+            case "sessions":
+                self.action_sessions()
+            case "retry":
+                await self.action_retry()
+            case "branch":
+                return await self.step_branch(words)
+            case "inspect":
+                self.action_cursor()
+            case "view":
+                return self._view(words)
+            case "panels":
+                if words not in ("all", "compact", "off"):
+                    return "/panels all, compact or off."
+                self.set_panels(words)
+            case "ribbon":
+                self.query_one(Ribbon).letters = words == "letters"
+                self.show_figures()
+            case "theme":
+                return self._theme(words)
+            case _:
+                return f"/{name} is not available here."
+        return None
+
+    def _view(self, words: str) -> str | None:
+        if words not in [str(v) for v in View]:
+            return f"/view {', '.join(View)}."
+        self.transcript.show(View(words))
+        return None
+
+    def _theme(self, words: str) -> str | None:
+        if words:
+            if words not in self.available_themes:
+                return f"There is no theme {words}; /theme lists them."
+            self.theme = words
+            return f"Theme {words}."
+        own = self.known_themes.themes
+        items = [Item(name, name, own[name].title) for name in own]
+        items += [Item(name, name) for name in sorted(self.available_themes) if name not in own]
+        items += [Item(f.path, f.path, f.reason, disabled=True) for f in self.known_themes.failures]
+        self._pick_theme(items)
+        return None
+
+    @work
+    async def _pick_theme(self, items: list[Item]) -> None:
+        chosen = await self.push_screen_wait(ListScreen("Themes", items))
+        if chosen is not None:
+            self.theme = chosen
+
+    # Screens ----------------------------------------------------------------------------------------------------------
+
+    def action_help(self) -> None:
+        self.push_screen(HelpScreen())
+
+    def on_composer_help_wanted(self) -> None:
+        self.action_help()
+
+    @work
+    async def action_sessions(self) -> None:
+        if self.store is None:
+            self.say("Chats are not saved in this session.", "warning")
+            return
+        self.store.settle()
+        screen = SessionsScreen(self.store, self.controller.chat.id)
+        chosen = await self.push_screen_wait(screen)
+        if screen.deleted:
+            self.deleted_chat = screen.deleted[-1]
+        if chosen is not None and chosen != self.controller.chat.id:
+            await self.open_chat(chosen)
+
+    async def action_new_chat(self) -> None:
+        await self.new_chat()
+        self.composer.focus()
+
+    @work
+    async def action_drafters(self) -> None:
+        """All drafters; those that cannot run are grey and say why."""
+        current = self.controller.drafter
+        items = [
+            Item(d.name, ("› " if d.name == current else "  ") + d.name, str(d.source) if d.available else d.reason,
+                 disabled=not d.available)
+            for d in self.controller.drafters
+        ]  # fmt: skip
+        if not items:
+            self.say("The model is not loaded yet.", "warning")
+            return
+        chosen = await self.push_screen_wait(ListScreen("Drafters", items))
+        if chosen is not None:
+            self.say(self.controller.use(chosen) or f"Drafter {chosen}, from the next round on.")
+            self.show_header()
+            self.show_figures()
+
+    @work
+    async def action_settings(self) -> None:
+        """Sampling and limits; choosing one begins the command that sets it."""
+        config = self.controller.config
+        items = [
+            Item(s.name, f"{s.name.replace('_', '-'):<22}{getattr(config, s.name)!r}", settings.about(s).help)
+            for s in settings.settings()
+            if settings.about(s).group in ("sampling", "answer") and s.name != "system"
+        ]
+        chosen = await self.push_screen_wait(ListScreen("Settings of this session", items))
+        if chosen is not None:
+            self.composer.load_text(f"/set {chosen.replace('_', '-')} ")
+            self.composer.move_cursor(self.composer.document.end)
+
+    def action_cursor(self) -> None:
+        """Inspect the last answer."""
+        answer = next((t.answer for t in reversed(self.controller.chat.turns) if t.answer.spans), None)
+        if answer is None:
+            self.say("There is no answer to inspect yet.")
+        else:
+            self.push_screen(InspectorScreen(answer, self.transcript.decode))
+
+    # The host of the commands -----------------------------------------------------------------------------------------
+
+    @property
+    def look(self) -> Theme:
+        return self.known_themes.themes.get(self.theme) or self.known_themes.themes[DEFAULT]
+
+    def copy_text(self, text: str) -> None:
+        self.copy_to_clipboard(text)
+
+    async def action_copy_answer(self) -> None:
+        await self.run_command("/copy")
+
+    def leave(self) -> None:
+        self.exit(0)
+
+    async def action_search_history(self) -> None:
+        """Step to the newest earlier message that contains what is written."""
+        inputs = self.composer.inputs
+        needle = self.composer.search_text or self.composer.text
+        found = inputs.search(needle, self.composer.search_at)
+        if found is None:
+            self.say("No earlier message contains that.")
+            self.composer.search_at = None
+            return
+        self.composer.show_found(inputs.items[found], needle, found)

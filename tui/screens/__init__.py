@@ -1,0 +1,1 @@
+"""Screens over the conversation. Each is a file with its style, and returns what was chosen."""

@@ -1,0 +1,54 @@
+"""Keys and commands, from the tables that define them."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from tui.commands import table
+from tui.keys import KEYS, pretty
+
+COLOURS = (
+    ("■ draft", "$source-draft", "proposed by a learned drafter and accepted by the model"),
+    ("▤ lookup", "$source-lookup underline", "copied from the text so far and accepted by the model"),
+    ("□ target", "$source-target", "sampled by the model: after a rejection, after a block accepted in full, or alone"),
+)
+
+
+class HelpScreen(ModalScreen[None]):
+    """One page."""
+
+    CSS = """
+    HelpScreen { align: center middle; background: $background 60%; }
+    HelpScreen > VerticalScroll {
+        width: 96; max-width: 96%; height: 90%; padding: 1 2; background: $surface; border: round $primary;
+    }
+    """
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static(help_text())
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+
+    def on_click(self) -> None:
+        self.dismiss()
+
+
+def help_text() -> Content:
+    parts: list[tuple[str, str] | str] = [("Colours\n", "bold $primary")]
+    for name, style, text in COLOURS:
+        parts += ["  ", (f"{name:<10}", style), f" {text}\n"]
+    parts.append(("\nKeys\n", "bold $primary"))
+    for key in KEYS:
+        names = pretty(key.keys) or key.also
+        parts += ["  ", (f"{names:<22}", "bold"), f" {key.help}\n"]
+    parts.append(("\nCommands\n", "bold $primary"))
+    for usage, text in table():
+        parts += ["  ", (f"{usage:<34}", "bold"), f" {text}\n"]
+    parts.append("\n  A second slash sends a slash as text.")
+    return Content.assemble(*parts)
