@@ -134,6 +134,42 @@ class MlxTarget:
         return self.embedding()(ids)
 
 
+class DenseTarget(MlxTarget):
+    """The generic family: any model of keys and values, with whatever its own code does to its logits.
+
+    Multipliers, soft caps and scales stand in the library's forward after the body. So the forward runs with a body
+    *instance* that hands back given hidden states, and nothing of it has to be known here.
+    """
+
+    def __init__(self, model: nn.Module, spec: TargetSpec) -> None:
+        super().__init__(model, spec)
+        self._given: mx.array | None = None
+        inner = self.inner()
+        base = type(inner)
+
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            return base.__call__(module, *args, **kwargs) if self._given is None else self._given
+
+        inner.__class__ = type(f"Given{base.__name__}", (base,), {"__call__": call})
+
+    def text_model(self) -> Any:
+        """Checkpoints with a vision tower wrap their text model."""
+        return getattr(self.model, "language_model", self.model)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        self._given = hidden
+        try:
+            return self.text_model()(mx.zeros(hidden.shape[:2], dtype=mx.int32))
+        finally:
+            self._given = None
+
+
 def adapt(model: nn.Module, spec: TargetSpec) -> MlxTarget:
-    """The generic family."""
-    return MlxTarget(model, spec)
+    """Raises UnsupportedModel when body, layers and embedding are not where models of this kind have them."""
+    try:
+        return DenseTarget(model, spec)
+    except AttributeError as error:
+        raise UnsupportedModel(
+            f"The {spec.model_type} model is built in a way that is not known here ({error}): choose a model of a "
+            "family in docs/families.md."
+        ) from error
