@@ -110,6 +110,11 @@ class BlockSnapshot:
     def nbytes(self) -> int:
         return sum(a.nbytes for a in self.arrays())
 
+    @property
+    def trimmable_from(self) -> int:
+        """Down to this length a cut loses no row that a block could see."""
+        return 0 if all(s.base == 0 for s in self.layers) else self.length
+
     def arrays(self) -> list[mx.array]:
         return [a for s in self.layers for a in (s.k, s.v) if a is not None]
 
