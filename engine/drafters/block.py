@@ -40,6 +40,7 @@ class BlockDrafter:
         context_rows: int | None = CONTEXT_ROWS,
     ) -> None:
         self.config, self.name = config, name
+        self.fingerprint = tensors.fingerprint(repr(config))
         self.taps = config.taps
         self.max_draft = config.max_draft
         self.context_rows = context_rows
@@ -63,7 +64,7 @@ class BlockDrafter:
 
     def new_context(self) -> BlockContext:
         keeps = [self.context_rows if r.window is None else r.window - 1 for r in self.config.layers]
-        return BlockContext(keeps, self.config.block_size)
+        return BlockContext(keeps, self.config.block_size, self.fingerprint)
 
     def observe(self, context: BlockContext, taps: mx.array | None, start: int, ids: Sequence[int]) -> None:
         """Fuse taps [n, m*H] and append them; rows that no layer will ever see are not even fused."""

@@ -105,6 +105,8 @@ class BlockSnapshot:
 
     length: int
     layers: tuple[StoreSnapshot, ...]
+    owner: str = ""
+    """Whose features these are: rows of another drafter file mean nothing here."""
 
     @property
     def nbytes(self) -> int:
@@ -122,7 +124,8 @@ class BlockSnapshot:
 class BlockContext:
     """One sequence's context: positions [0, length), or the last window of them."""
 
-    def __init__(self, keeps: Sequence[int | None], scratch: int) -> None:
+    def __init__(self, keeps: Sequence[int | None], scratch: int, owner: str = "") -> None:
+        self.owner = owner
         self.layers = [LayerStore(keep, scratch) for keep in keeps]
         self.length = 0
 
@@ -138,9 +141,13 @@ class BlockContext:
         self.length = length
 
     def snapshot(self) -> BlockSnapshot:
-        return BlockSnapshot(self.length, tuple(s.snapshot() for s in self.layers))
+        return BlockSnapshot(self.length, tuple(s.snapshot() for s in self.layers), self.owner)
 
     def restore(self, snap: BlockSnapshot, length: int) -> None:
+        """See the contract. A snapshot of another drafter leaves an empty context, which whoever asked fills again."""
+        if snap.owner != self.owner:
+            self.skip(0)
+            return
         if length > snap.length:
             raise ValueError(f"the snapshot covers {snap.length} positions, not {length}")
         for store, part in zip(self.layers, snap.layers, strict=True):

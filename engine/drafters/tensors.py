@@ -5,9 +5,11 @@ Knows shapes and number formats, and no forward.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 
 import mlx.core as mx
+import numpy as np
 
 from engine.drafters.config import DrafterConfig
 from engine.errors import DrafterRefused
@@ -66,6 +68,14 @@ class Tensors:
 
     def maybe(self, name: str) -> mx.array | None:
         return self.take(name) if name in self._arrays else None
+
+    def fingerprint(self, seed: str) -> str:
+        """Changes with `seed`, the names, the shapes and (by samples) the values."""
+        digest = hashlib.sha256(seed.encode())
+        for name, value in sorted(self._arrays.items()):
+            digest.update(f"{name}{value.shape}".encode())
+            digest.update(np.array(value.reshape(-1)[:16].astype(mx.float32)).tobytes())
+        return digest.hexdigest()[:16]
 
     def matrix(self, name: str) -> Matrix:
         return Matrix(self.take(f"{name}.weight"), self.maybe(f"{name}.bias"))
