@@ -63,7 +63,7 @@ def add_settings(to: argparse.ArgumentParser, *names: str) -> None:
         if about.group not in groups:
             groups[about.group] = to.add_argument_group(about.group)
         options: dict[str, Any] = {"dest": f"set_{setting.name}", "default": argparse.SUPPRESS, "help": about.help}
-        if isinstance(setting.default, bool):
+        if "bool" in str(setting.type):
             options["action"] = argparse.BooleanOptionalAction
         else:
             options["metavar"] = about.metavar

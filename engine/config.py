@@ -70,6 +70,7 @@ class Config:
     max_tokens: int = _setting(2048, "longest answer", "answer", "N", 1)
     stop: tuple[str, ...] = _setting((), "end before this text (repeatable)", "answer", "TEXT")
     system: str = _setting("", "system prompt", "answer", "TEXT")
+    thinking: bool | None = _setting(None, "let the model think first; by default as its template says", "answer")
     prefix_cache: int | None = _setting(
         None, "memory of the prefix cache in MB; 0 turns it off, by default a share of the machine's", "cache", "MB", 0
     )

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from engine.core import Event, Failed, Finished, Piece, Prefilled, Request, Round, Source, Tokens, Usage
+from engine.thinking import ThinkSplitter
 
 Script = list[tuple[Source, str]]
 
@@ -53,16 +54,17 @@ class FakeEngine:
     request: Request | None = None
     loaded: dict[str, Any] = field(default_factory=dict)
     messages: list[Any] = field(default_factory=list)
+    thinking: bool | None = None
     ticket: FakeTicket | None = None
     closed: bool = False
 
     @property
     def format(self) -> Any:
-        def prompt(messages: list[Any]) -> Any:
-            self.messages = messages
+        def prompt(messages: list[Any], thinking: bool | None = None) -> Any:
+            self.messages, self.thinking = messages, thinking
             return SimpleNamespace(ids=[1, 2, 3], boundaries=())
 
-        return SimpleNamespace(prompt=prompt)
+        return SimpleNamespace(prompt=prompt, splitter=lambda _ids: ThinkSplitter())
 
     def submit(self, request: Request) -> FakeTicket:
         self.request = request

@@ -92,6 +92,43 @@ def test_no_stream_prints_once(engine: FakeEngine, run: Any, monkeypatch: pytest
     assert run("--no-stream", "hi")[1] == "Hello there!\n"
 
 
+THINKING = [
+    (Source.TARGET, "<think>"),
+    (Source.DRAFT, "hm, "),
+    (Source.TARGET, "yes</think>\n\nNo"),
+    (Source.LOOKUP, "pe"),
+]
+
+
+def test_reasoning_is_not_part_of_the_answer(engine: FakeEngine, run: Any):
+    engine.script = THINKING
+    assert run("hi")[1] == "Nope\n"
+    answer = json.loads(run("--json", "hi")[1])
+    assert (answer["text"], answer["reasoning"]) == ("Nope", "hm, yes")
+    assert answer["provenance"] == [["target", 2], ["lookup", 2]]
+
+
+def test_reasoning_without_an_answer_is_said(engine: FakeEngine, run: Any):
+    engine.script = THINKING[:2]
+    code, out, err = run("hi")
+    assert (code, out) == (0, "")
+    assert "--max-tokens" in err
+
+
+def test_reasoning_is_dimmed_on_a_terminal(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch):
+    class Tty(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    engine.script = THINKING
+    screen = Tty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdin", Stdin())
+    monkeypatch.setattr("sys.stdout", screen)
+    assert main(["-q", "hi"]) == 0
+    assert screen.getvalue() == "\x1b[2mhm, yes\n\n\x1b[0mNo\x1b[36mpe\x1b[0m\n"
+
+
 def test_colours_only_when_forced_off_a_terminal(engine: FakeEngine, run: Any):
     assert "\x1b" not in run("hi")[1]
     coloured = run("--color", "always", "hi")[1]
