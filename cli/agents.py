@@ -12,7 +12,7 @@ import shutil
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from cli.serve import ENV_KEY
 from engine.errors import DsparkError, UsageError
@@ -101,8 +101,4 @@ def start(args: argparse.Namespace, program: str, options: list[str], added: dic
     where = shutil.which(program)
     if where is None:
         raise UsageError(f"{program} is not installed (or not on PATH); install it, or see --print.")
-    _replace(where, command, {**os.environ, **added})
-
-
-def _replace(where: str, command: list[str], environment: dict[str, str]) -> NoReturn:
-    os.execve(where, command, environment)
+    return os.execve(where, command, {**os.environ, **added})

@@ -36,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--alias", action="append", default=[], metavar="NAME", help="also a name of the model; * and ?"
     )
     serving.add_argument("--max-tokens-cap", type=int, default=32768, metavar="N", help="longest answer to any request")
-    serving.add_argument("--no-thinking", action="store_true", help="for clients that do not ask either way")
     serving.add_argument("--reasoning-effort", metavar="LEVEL", help="for clients that do not give one")
     serving.add_argument("--no-model", action="store_true", help="start empty; load by POST /admin/load")
     serving.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
     sockets = [listen(settings)]
     settings = _with_port(settings, sockets[0].getsockname()[1])
-    holder = Holder(_opener(config, args))
+    holder = Holder(_opener(config, args.max_batch))
     server = Server(App(holder, settings), settings)
     failure: list[DsparkError] = []
     if not args.no_model:
@@ -102,7 +101,7 @@ def _settings(args: argparse.Namespace, config: Config) -> Any:
         max_tokens_cap=args.max_tokens_cap,
         # Only what somebody set: the checkpoint's own defaults come before ours.
         sampling={name: getattr(config, name) for name in sampled if name in config.sources},
-        thinking=False if args.no_thinking else None,
+        thinking=config.thinking,
         effort=args.reasoning_effort,
         max_queue=args.max_queue,
     )
@@ -118,33 +117,17 @@ def _authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _opener(config: Config, args: argparse.Namespace) -> Callable[[str, dict[str, Any]], Any]:
+def _opener(config: Config, max_batch: int) -> Callable[[str, dict[str, Any]], Any]:
     def open_(model: str, options: dict[str, Any]) -> Any:
         from dataclasses import replace
 
-        wanted = replace(config, model=model, drafter=options.get("drafter", config.drafter))
-        return _open(wanted, options.get("max_batch", args.max_batch), None, cap=options.get("cap"))
+        from engine.session import open_session
+
+        given = {name: options[name] for name in ("drafter", "cap", "context") if name in options}
+        wanted = replace(config, model=model, sources={**config.sources, **dict.fromkeys(given, "request")}, **given)
+        return open_session(wanted, max_batch=options.get("max_batch", max_batch))
 
     return open_
-
-
-def _open(config: Config, max_batch: int, on_progress: Any, cap: int | None = None) -> Any:
-    from engine import backend as backend  # before MLX, see its docstring
-    from engine import hub
-    from engine.launch import load
-
-    hub.trust_remote_code(config.trust_remote_code)
-    return load(
-        config.model,
-        drafter=config.drafter,
-        cap=cap if cap is not None else config.cap if "cap" in config.sources else None,
-        max_batch=max_batch,
-        cache_bytes=None if config.prefix_cache is None else config.prefix_cache << 20,
-        disk_bytes=config.prefix_disk << 20,
-        folders=config.folders,
-        on_progress=on_progress,
-        **config.loading(),
-    )
 
 
 def _loader(
@@ -154,10 +137,11 @@ def _loader(
 
     def load() -> None:
         from cli.progress import Reporter
+        from engine.session import open_session
 
         reporter = Reporter(sys.stderr, quiet=logging.getLogger().level > logging.INFO, verbose=True)
         try:
-            engine = _open(config, max_batch, reporter.progress)
+            engine = open_session(config, reporter.progress, max_batch=max_batch)
         except DsparkError as error:
             failure.append(error)
             stop()

@@ -17,8 +17,10 @@ def open_session(
     config: Config,
     on_progress: Callable[[hub.Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    *,
+    max_batch: int = 1,
 ) -> Engine:
-    """Load the engine under these settings.
+    """Load the engine under these settings. `max_batch` is how many requests may decode together.
 
     Raises:
         DsparkError: with one sentence.
@@ -32,6 +34,7 @@ def open_session(
         config.model,
         drafter=config.drafter,
         cap=cap,
+        max_batch=max_batch,
         cache_bytes=None if config.prefix_cache is None else config.prefix_cache << 20,
         disk_bytes=config.prefix_disk << 20,
         folders=config.folders,
