@@ -13,6 +13,7 @@ import itertools
 import queue
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,6 +37,7 @@ from engine.scheduler import Plan, Scheduler
 from engine.sequence import Listener, Sequence
 from engine.targets.base import Target, TargetSpec
 from engine.text import Tokenizer
+from engine.vision import Eye, Picture, Prompt, check_pictures
 
 T = TypeVar("T")
 Progress = Callable[[str, float], None]
@@ -63,6 +65,8 @@ class Options:
 
     drafter: str = "auto"
     cap: EngineCap = None
+    fallback: int | None = None
+    """Draft length of a learned drafter on a machine that was not measured; None is the policy's own."""
     max_batch: int = 1
     cache: PrefixCache | None = None
     chunk: int | None = None
@@ -202,7 +206,9 @@ class Engine:
         """Draft lengths for one request."""
         name = self.calibrator.name_of(chain.name)
         memory = self.calibrator.book.open(name, conversation)
-        return policy_for(cap, self.options.cap, self.calibrator.costs(name), chain, memory)
+        return policy_for(
+            cap, self.options.cap, self.calibrator.costs(name), chain, memory, fallback=self.options.fallback
+        )
 
     @property
     def calibration(self) -> CalibrationView:
@@ -235,11 +241,21 @@ class Engine:
             chain=chain,
             chains=self._chains,
             policies=lambda cap, chain: self.policy(cap, chain, request.conversation),
-            listener=listener or events.put,  # pyright: ignore[reportOptionalMemberAccess]
+            listener=self._listening(listener or events.put),  # pyright: ignore[reportOptionalMemberAccess]
         )
         sequence.keeps_reply = self.format.keeps_reply(request.prompt)
         self.scheduler.submit(sequence)
         return Ticket(self, sequence, events)
+
+    def _listening(self, listener: Listener) -> Listener:
+        """Answers are remembered as they were generated before anyone hears that they are complete."""
+
+        def hear(event: Event) -> None:
+            if isinstance(event, Finished):
+                self.format.remember(event.text, event.tokens)
+            listener(event)
+
+        return hear
 
     def _checked(self, request: Request) -> Request:
         if not len(request.prompt):
@@ -260,6 +276,18 @@ class Engine:
     def generate(self, prompt: str, **kwargs: Any) -> str:
         """One chat turn as text: the shortest way in. kwargs are Request's."""
         return self.submit(Request(self.format.render([{"role": "user", "content": prompt}]), **kwargs)).text()
+
+    def see(self, ids: Seq[int], pictures: Seq[Picture]) -> Prompt:
+        """A rendered prompt with its pictures in their places; `ids` has one placeholder for each.
+
+        Raises:
+            ImageUnsupported: when the model reads text only, or places and pictures do not match.
+        """
+        eye: Eye | None = getattr(self.target, "eye", None)
+        check_pictures(self.spec.name, eye, pictures)
+        if eye is None or not pictures:
+            return Prompt(list(ids), None, ())
+        return self.run_exclusive(lambda: eye.prompt(ids, pictures))
 
     def run_exclusive(self, work: Callable[[], T]) -> T:
         """Run `work` on the model thread between two rounds and wait for it."""

@@ -16,6 +16,8 @@ from typing import Any
 from engine.core import Request, Sampling
 from engine.engine import Engine
 from engine.errors import ImageUnsupported
+from engine.vision import Prompt as Seen
+from engine.vision import read_picture
 from server import forcing
 from server.bridge import Channel
 from server.errors import ApiError, bad, from_engine, too_long
@@ -168,13 +170,18 @@ class Service:
                     f"The model {engine.spec.name} reads text only and the request has images; leave the images out "
                     "or load a model that sees."
                 )
-            prompt, boundaries, splitter = self._render(engine, chat)
+            ids, boundaries, splitter = self._render(engine, chat)
+            seen = self._see(engine, chat, ids)
+            prompt, boundaries = seen.ids, seen.moved(boundaries)
             limit = engine.spec.context
             if counting:
                 return Prepared(engine, Request(prompt), splitter, prompt)
             if len(prompt) >= limit:
                 raise too_long(len(prompt), limit)
-            return Prepared(engine, self._request(engine, chat, prompt, boundaries), splitter, prompt)
+            request = self._request(engine, chat, prompt, boundaries)
+            if seen.media:
+                request = replace(request, embeddings=seen.embeddings, media=seen.media)
+            return Prepared(engine, request, splitter, prompt)
         except ApiError:
             raise
         except Exception as error:  # the edge of a request: a template or a schema may raise anything
@@ -182,6 +189,14 @@ class Service:
             if mapped.status == 500:
                 log.exception("a request could not be prepared")
             raise mapped from error
+
+    @staticmethod
+    def _see(engine: Engine, chat: Chat, ids: list[int]) -> Seen:
+        """The prompt with the request's pictures in their places."""
+        if not chat.images:
+            return Seen(ids, None, ())
+        pictures = [read_picture(image.data, f"Image {i}") for i, image in enumerate(chat.images, 1)]
+        return engine.see(ids, pictures)
 
     def _render(self, engine: Engine, chat: Chat) -> tuple[list[int], tuple[int, ...], Splitter]:
         if chat.prompt is not None:
