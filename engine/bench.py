@@ -48,6 +48,8 @@ class Trial:
     wall_ms: float
     """Decoding on the clock, from the first token on."""
     prefill_ms: float
+    cpu_ms: float = 0.0
+    """Processor time of the decoding."""
     verdict: Verdict | None = None
 
     @property
@@ -76,6 +78,8 @@ class Row:
     """Over trials; each is all prompts together."""
     ratio: Spread
     """To plain decoding of the same turn."""
+    cpu_ratio: Spread
+    """The same by processor time: on the CPU backend, what a busy machine hides."""
     acceptance: float
     """Of what the learned drafter proposed."""
     lookup_acceptance: float
@@ -97,6 +101,7 @@ class Row:
             "label": self.label,
             "tokens_per_s": asdict(self.tokens_per_s),
             "ratio": asdict(self.ratio),
+            "cpu_ratio": asdict(self.cpu_ratio),
             "acceptance": round(self.acceptance, 4),
             "lookup_acceptance": round(self.lookup_acceptance, 4),
             "per_round": round(self.per_round, 3),
@@ -116,11 +121,13 @@ def bench(
     trials: int = 3,
     max_tokens: int = 96,
     request: Request | None = None,
+    make: Callable[[Sequence[int]], Request] | None = None,
     progress: Callable[[str, float], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> list[Row]:
     """Measure `modes` (chains by name, "name:k" pins a draft length). Plain decoding is added when it is missing: it is
-    what ratios and identity refer to. `request` gives the sampling; its prompt is not used.
+    what ratios and identity refer to. `request` gives the sampling and the stop ids; `make` builds each request anew
+    from a prompt, for processors that remember where they are.
 
     Raises:
         UsageError: nothing to measure. UnknownDrafter: a name that is not loaded.
@@ -147,15 +154,18 @@ def bench(
                     raise Cancelled("The benchmark was stopped.")
                 if progress is not None:
                     progress(mode, done / total)
-                one = Request(tuple(ids), max_tokens=max_tokens, sampling=base.sampling, stop_ids=base.stop_ids)
+                one = (
+                    make(ids)
+                    if make
+                    else Request(tuple(ids), max_tokens=max_tokens, sampling=base.sampling, stop_ids=base.stop_ids)
+                )
                 result, labels[mode], tokens = engine.run_exclusive(
                     lambda m=mode, r=one, i=index, ref=reference: _once(engine, r, m, i, ref)
                 )
                 reference = tokens if mode == "none" and trial == 0 else reference
                 taken[mode][trial].append(result)
                 done += 1
-    plain = [_speed(turn) for turn in taken["none"]]
-    return [_row(mode, labels[mode], taken[mode], plain) for mode in modes]
+    return [_row(mode, labels[mode], taken[mode], taken["none"]) for mode in modes]
 
 
 def _once(
@@ -164,15 +174,20 @@ def _once(
     run, label = start(engine, request, mode)
     rounds = run.finish()
     verdict = compare(engine.target, request.prompt, reference, run.tokens, request.sampling) if reference else None
-    return Trial(index, tuple(rounds), run.wall_ms, run.prefill_ms, verdict), label, run.tokens
+    return Trial(index, tuple(rounds), run.wall_ms, run.prefill_ms, run.cpu_ms, verdict), label, run.tokens
 
 
-def _speed(turn: Sequence[Trial]) -> float:
-    ms = sum(t.wall_ms for t in turn)
+def _speed(turn: Sequence[Trial], *, cpu: bool = False) -> float:
+    ms = sum(t.cpu_ms if cpu else t.wall_ms for t in turn)
     return 1000.0 * sum(t.tokens for t in turn) / ms if ms else 0.0
 
 
-def _row(mode: str, label: str, turns: list[list[Trial]], plain: Sequence[float]) -> Row:
+def _ratio(turns: Sequence[Sequence[Trial]], plain: Sequence[Sequence[Trial]], *, cpu: bool = False) -> Spread:
+    pairs = [(_speed(mine, cpu=cpu), _speed(base, cpu=cpu)) for mine, base in zip(turns, plain, strict=True)]
+    return Spread.of([mine / base for mine, base in pairs if base])
+
+
+def _row(mode: str, label: str, turns: list[list[Trial]], plain: list[list[Trial]]) -> Row:
     trials = [t for turn in turns for t in turn]
     rounds = [r for t in trials for r in t.rounds[1:]]
     speeds = [_speed(turn) for turn in turns]
@@ -186,7 +201,8 @@ def _row(mode: str, label: str, turns: list[list[Trial]], plain: Sequence[float]
         mode=mode,
         label=label,
         tokens_per_s=Spread.of(speeds),
-        ratio=Spread.of([s / p for s, p in zip(speeds, plain, strict=True) if p]),
+        ratio=_ratio(turns, plain),
+        cpu_ratio=_ratio(turns, plain, cpu=True),
         acceptance=_acceptance(rounds, Source.DRAFT),
         lookup_acceptance=_acceptance(rounds, Source.LOOKUP),
         per_round=sum(len(r.tokens) for r in rounds) / max(1, len(rounds)),

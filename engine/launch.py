@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from engine import backend, hub, paths
+from engine.calibrate.session import LOOKUP
 from engine.catalog import Card
 from engine.core import Source
 from engine.engine import Engine, Options
-from engine.errors import DsparkError, UnknownDrafter, UnsupportedModel
+from engine.errors import Cancelled, DsparkError, UnknownDrafter, UnsupportedModel
 from engine.hub import Found, Listener, Progress, Stop
 from engine.policy import EngineCap
 from engine.prefix.cache import PrefixCache
@@ -42,6 +43,7 @@ def load(
     overrides: Mapping[str, Any] | None = None,
     folders: Sequence[Path | str] = (),
     fetch: bool = True,
+    measure: bool = False,
     on_progress: Listener | None = None,
     stop: Stop | None = None,
 ) -> Engine:
@@ -58,6 +60,7 @@ def load(
         context: tokens of context that are wanted; None is what the model and the memory allow.
         overrides: entries of the model's config to replace.
         fetch: False never touches the network.
+        measure: time a learned drafter that was never timed on this machine, which takes about ten seconds, once.
 
     Raises:
         DsparkError: with one sentence; see engine/errors.py.
@@ -69,7 +72,8 @@ def load(
     tell(Progress("load", text=found.name))
     options = Options(drafter=drafter, cap=cap, max_batch=max_batch)
     if found.card is not None and cap is None:
-        options = replace(options, cap=found.card.cap)
+        # What was best on somebody's machine is where this one starts until it is measured.
+        options = replace(options, fallback=found.card.cap)
     scheduler = Scheduler()
     try:
         from engine.load import load_target
@@ -93,9 +97,21 @@ def load(
     except BaseException:
         scheduler.close()
         raise
-    engine.calibrator.load()
+    if any(name != LOOKUP for name in engine.calibrator.load()) and measure:
+        tell(Progress("warmup", text=found.name))
+        _measure(engine, tell, stop)
     tell(Progress("ready", text=found.name))
     return engine
+
+
+def _measure(engine: Engine, tell: Listener, stop: Stop | None) -> None:
+    """Once for a machine and a pair; impatience costs the numbers, not the load."""
+    try:
+        engine.calibrator.measure(
+            progress=lambda _what, done: tell(Progress("warmup", text=f"this machine, {100 * done:.0f} %")), stop=stop
+        )
+    except Cancelled:
+        tell(Progress("warmup", text="not measured"))
 
 
 def _judge(engine: Engine) -> Verdict:

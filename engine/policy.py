@@ -141,11 +141,13 @@ def policy_for(
     costs: Costs | None,
     drafter: object = None,
     memory: Memory | None = None,
+    *,
+    fallback: int | None = None,
 ) -> CapPolicy:
     """The policy of one request: its own cap, bounded by the user's pin; the pin; auto; derived; a fallback.
 
     `drafter` is a drafter or a chain. One that says `full_block` drafts all of its block at one price, so that its
-    fallback is all of it.
+    fallback is all of it, unless `fallback` says what was best elsewhere.
     """
     pin = engine_cap if isinstance(engine_cap, int) else None
     if request_cap is not None:
@@ -156,5 +158,7 @@ def policy_for(
         return Full()
     if costs is None:
         whole_block = any(getattr(part, "full_block", False) for part in getattr(drafter, "parts", (drafter,)))
+        if fallback is not None:
+            return Fallback(fallback)
         return Full() if whole_block else Fallback(FALLBACK)
     return Derived(costs, memory) if engine_cap == "derived" else Adaptive(costs, memory)

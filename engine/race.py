@@ -8,12 +8,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from engine.calibrate.harness import Run
 from engine.core import Request, Round, Source
 from engine.engine import Engine
 from engine.errors import Cancelled, UsageError
+from engine.policy import EngineCap, policy_for
 from engine.verdict import Verdict, compare
 
 MOST = 4
@@ -136,12 +137,12 @@ def comparable(request: Request) -> Request:
     return replace(request, sampling=replace(sampling, seed=1))
 
 
-def split(name: str) -> tuple[str, int | None]:
-    """ "dspark:4" -> ("dspark", 4)."""
+def split(name: str) -> tuple[str, EngineCap]:
+    """ "dspark:4" -> ("dspark", 4); "dspark:derived" -> ("dspark", "derived")."""
     base, colon, cap = name.rpartition(":")
-    if not colon or not cap.isdigit():
-        return name, None
-    return base, int(cap)
+    if colon and cap.isdigit():
+        return base, int(cap)
+    return (base, cast("EngineCap", cap)) if colon and cap in ("auto", "derived", "full") else (name, None)
 
 
 def start(engine: Engine, request: Request, name: str) -> tuple[Run, str]:
@@ -149,11 +150,16 @@ def start(engine: Engine, request: Request, name: str) -> tuple[Run, str]:
     base, pinned = split(name)
     chain = engine.chain(base)
     cap = pinned if pinned is not None else request.cap
-    policy = engine.policy(cap, chain, conversation="")
+    if isinstance(cap, str):
+        drafter = engine.calibrator.name_of(chain.name)
+        memory = engine.calibrator.book.open(drafter)
+        policy = policy_for(None, cap, engine.calibrator.costs(drafter), chain, memory)
+    else:
+        policy = engine.policy(cap, chain)
     return Run(engine.loop, engine.tokenizer, chain, request, policy), label(engine, chain, cap, request)
 
 
-def label(engine: Engine, chain: Any, cap: int | None, request: Request) -> str:
+def label(engine: Engine, chain: Any, cap: EngineCap, request: Request) -> str:
     """Everything that is active, so that no part of a row can hide."""
     parts: list[str] = []
     for part in chain.parts:
@@ -166,8 +172,9 @@ def label(engine: Engine, chain: Any, cap: int | None, request: Request) -> str:
     if not parts:
         return "plain"
     measured = engine.calibrator.costs(engine.calibrator.name_of(chain.name)) is not None
-    default = engine.options.cap if engine.options.cap is not None else "auto"
-    length = str(cap) if cap is not None else f"{default}{'' if measured else ', not measured'}"
+    chosen = next((c for c in (cap, engine.options.cap) if c is not None), "auto")
+    unmeasured = chosen in ("auto", "derived") and not measured
+    length = f"{chosen}{', not measured' if unmeasured else ''}"
     law = "" if request.sampling.greedy else f", T={request.sampling.temperature}"
     return f"{' then '.join(parts)}, cap {length}{law}"
 

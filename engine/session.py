@@ -18,9 +18,11 @@ def open_session(
     on_progress: Callable[[hub.Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     *,
+    measure: bool = False,
     max_batch: int = 1,
 ) -> Engine:
-    """Load the engine under these settings. `max_batch` is how many requests may decode together.
+    """Load the engine under these settings. `max_batch` is how many requests may decode together; `measure` times a
+    learned drafter that was never timed on this machine.
 
     Raises:
         DsparkError: with one sentence.
@@ -28,7 +30,7 @@ def open_session(
     from engine.launch import load
 
     hub.trust_remote_code(config.trust_remote_code)
-    # Nobody asked for a cap: the card may know one.
+    # Nobody asked for a cap: the measured policy, or the card, knows one.
     cap = config.cap if "cap" in config.sources else None
     return load(
         config.model,
@@ -41,4 +43,5 @@ def open_session(
         **config.loading(),
         on_progress=on_progress,
         stop=stop,
+        measure=measure,
     )

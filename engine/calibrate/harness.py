@@ -113,6 +113,9 @@ class Run:
         )
         self.batch = Batch()
         self.wall_ms = 0.0
+        self.cpu_ms = 0.0
+        """Processor time of the whole process in rounds: on the CPU backend it says what wall time would on an idle
+        machine, however busy this one is."""
         self._read(target, filler)
 
     def _read(self, target: Target, filler: Seq[int]) -> None:
@@ -137,9 +140,10 @@ class Run:
         """One round; its whole time on the clock is added to `wall_ms`."""
         if cap is not None and isinstance(self.policy, Dial):
             self.policy.cap = cap
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         events = self.loop.step(self.batch)
         self.last_ms = (time.perf_counter() - began) * 1e3
+        self.cpu_ms += (time.process_time() - used) * 1e3
         self.wall_ms += self.last_ms
         self.events += events
         if self.done:

@@ -40,6 +40,8 @@ def test_without_a_measurement():
     assert policy_for(None, None, None, dspark).limit(view(32, Source.LOOKUP)) == 32
     assert policy_for(None, None, None, dflash).limit(view(15)) == 15
     assert policy_for(None, None, None, chain).limit(view(15)) == 15
+    assert policy_for(None, None, None, dflash, fallback=4).limit(view(15)) == 4, "what a card knows of elsewhere"
+    assert isinstance(policy_for(None, None, COSTS, dflash, fallback=4), Adaptive)
 
 
 def test_a_pin_is_obeyed_whatever_happens():
