@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", default="", help="conversations that exist: .jsonl with prompt_ids and response_ids")
     add("--prompts", default="", help="questions to ask the model, one a line (default: it writes its own)")
     add("--max-tokens", type=int, default=default.max_tokens, help="longest answer")
+    add("--learn-questions", action="store_true", help="the model wrote the questions: learn from them, too")
     add("--from", dest="parent", default="", help="folder of an earlier run whose drafter this one starts from")
     add("--taps", default="", help="target layers to read, such as 1,8,14,21,28")
     add("--layers", type=int, default=default.layers)
@@ -73,6 +74,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         seed=args.seed,
         bits=args.bits,
         parent=args.parent,
+        learn_questions=args.learn_questions,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ Reads what the features stage wrote; knows no model and computes no gradient. Ev
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +52,14 @@ class Store:
 
     def length(self, i: int) -> int:
         return int(self.offsets[i + 1] - self.offsets[i])
+
+
+def with_questions(store: Store, members: Ints, opening: int) -> Store:
+    """The store with everything after the first `opening` tokens of the members taken as answer: for questions that the
+    model wrote itself, which are as much its own text."""
+    prompts = store.prompts.copy()
+    prompts[members] = np.minimum(prompts[members], opening)
+    return replace(store, prompts=prompts)
 
 
 def draft_vocabulary(store: Store, size: int, always: tuple[int, ...] = ()) -> Ints:
@@ -99,6 +107,11 @@ def teach(store: Store, judge: Judge, vocabulary: Ints, vocab: int, k: int, temp
     draft_of = np.full(vocab, -1, np.int32)
     draft_of[vocabulary] = np.arange(len(vocabulary), dtype=np.int32)
     return Teacher(ids, probs, draft_of)
+
+
+def noise(shape: tuple[int, ...], size: float, seed: int, step: int) -> Floats:
+    """Gaussian noise for whitened features. Few conversations are learnt by heart without it."""
+    return np.random.default_rng([seed, step, 3]).standard_normal(shape, dtype=np.float32) * np.float32(size)
 
 
 class Batch(NamedTuple):

@@ -137,6 +137,9 @@ class Run:
         settings, target = self.settings, self.engine.target
         store = Store.open(self.folder / "features")
         held, members = split(store, settings.held_out)
+        if settings.learn_questions:
+            opening = talk.opening(self.engine.format, self.engine.tokenizer.backend)
+            store = corpus.with_questions(store, members, len(opening))
         prepared = self._prepared(store, members)
         shape = settings.shape(target.spec, self.taps, len(prepared.vocabulary), prepared.mask_id)
         frozen = freeze(target, prepared.vocabulary, prepared.maps)
@@ -183,6 +186,8 @@ class Run:
             rate=s.rate,
             seed=s.seed,
             weights=s.weights(),
+            weight_decay=s.weight_decay,
+            noise=s.noise,
             save_every=s.save_every,
             evaluate_every=s.evaluate_every,
         )

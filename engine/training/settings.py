@@ -50,6 +50,11 @@ class Settings:
     """Seconds of training, over all sittings."""
     steps: int = 0
     """Instead of a budget: reproducible to the bit on one machine."""
+    weight_decay: float = 0.3
+    noise: float = 0.4
+    """On whitened features; against learning few conversations by heart."""
+    learn_questions: bool = False
+    """Whether the questions are the model's own text, too."""
     seed: int = 0
     held_out: int = 24
     bits: int = 8

@@ -53,12 +53,14 @@ def whiten(features: mx.array, maps: mx.array) -> mx.array:
     return mx.concatenate([parts[..., i, :] @ maps[i] for i in range(m)], axis=-1)
 
 
-def to_block(shape: model.Shape, frozen: Frozen, batch: Batch) -> model.Block:
+def to_block(shape: model.Shape, frozen: Frozen, batch: Batch, noise: mx.array | None = None) -> model.Block:
+    """The batch as the model takes it. `noise` is added to the whitened features."""
     tokens = mx.array(batch.tokens)
     h = shape.hidden
     previous = frozen.embed[tokens[..., :-1]] if shape.rank else mx.zeros((*batch.labels.shape, h))
+    features = whiten(mx.array(batch.features), frozen.whiten)
     return model.Block(
-        whiten(mx.array(batch.features), frozen.whiten),
+        features if noise is None else features + noise,
         mx.array(batch.anchors),
         frozen.embed[tokens[..., 0]],
         frozen.embed[shape.mask_id],
@@ -98,10 +100,15 @@ def objective(
 
 
 def gradients(
-    shape: model.Shape, params: model.Params, frozen: Frozen, batch: Batch, weights: Weights
+    shape: model.Shape,
+    params: model.Params,
+    frozen: Frozen,
+    batch: Batch,
+    weights: Weights,
+    noise: mx.array | None = None,
 ) -> tuple[Stats, model.Params]:
     """Statistics and gradients of one batch. Builds graph only."""
-    block, targets = to_block(shape, frozen, batch), to_targets(batch)
+    block, targets = to_block(shape, frozen, batch, noise), to_targets(batch)
 
     def f(p: model.Params) -> tuple[mx.array, Stats]:
         return objective(shape, p, block, frozen.head, targets, weights)

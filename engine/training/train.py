@@ -34,6 +34,8 @@ class Plan:
     rate: float = 1.5e-3
     clip: float = 1.0
     weight_decay: float = 0.0
+    noise: float = 0.0
+    """Standard deviation of what is added to whitened features, whose own is 1."""
     seed: int = 0
     weights: step.Weights = field(default_factory=step.Weights)
     report_every: int = 20
@@ -119,7 +121,10 @@ class Trainer:
         batch = corpus.blocks(
             self.store, self.teacher, chosen, plan.anchors, self.shape.drafts, seed=plan.seed, step=self.done
         )
-        stats, grads = step.gradients(self.shape, self.params, self.frozen, batch, plan.weights)
+        noise = None
+        if plan.noise:
+            noise = mx.array(corpus.noise(batch.features.shape, plan.noise, plan.seed, self.done))
+        stats, grads = step.gradients(self.shape, self.params, self.frozen, batch, plan.weights, noise)
         rate = optimizer.schedule(progress, plan.rate)
         self.params, self.moments, _ = optimizer.update(
             self.params, grads, self.moments, step=self.done, rate=rate, clip=plan.clip, weight_decay=plan.weight_decay
