@@ -19,8 +19,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from server.admin import Admin
-from server.dialects import anthropic, openai_chat, openai_completions, openai_responses
+from server.dialects import anthropic, openai_chat, openai_completions, openai_responses, responses_answer
+from server.dialects.anthropic_stream import MessageStream
 from server.dialects.base import Identity, Stream
+from server.dialects.chat_stream import ChatStream
 from server.dialects.responses_stream import ResponseStream
 from server.errors import ApiError, from_engine
 from server.guard import Guard, error_body
@@ -65,11 +67,11 @@ class App:
         self.service = Service(holder, settings, self.metrics)
         self.store = Store(settings.stored)
         self.admin = Admin(self.service)
-        self._chat = Dialect("chatcmpl-", openai_chat.parse, openai_chat.answer, openai_chat.ChatStream)
+        self._chat = Dialect("chatcmpl-", openai_chat.parse, openai_chat.answer, ChatStream)
         self._completions = Dialect(
             "cmpl-", openai_completions.parse, openai_completions.answer, openai_completions.CompletionStream
         )
-        self._messages = Dialect("msg_", anthropic.parse, anthropic.answer, anthropic.MessageStream)
+        self._messages = Dialect("msg_", anthropic.parse, anthropic.answer, MessageStream)
         self._responses = Dialect("resp_", self._parse_response, self._answer_response, self._response_stream)
 
     def asgi(self) -> ASGIApp:
@@ -190,7 +192,7 @@ class App:
         return openai_responses.parse(body, self.store.conversation)
 
     def _answer_response(self, chat: Chat, answers: list[Answer], identity: Identity) -> dict[str, Any]:
-        body = openai_responses.answer(chat, answers, identity)
+        body = responses_answer.answer(chat, answers, identity)
         self._keep(chat, body)
         return body
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from server import sse
 from server.dialects.base import Identity
-from server.dialects.openai_responses import (
+from server.dialects.responses_answer import (
     Echo,
     call_item,
     custom_input,

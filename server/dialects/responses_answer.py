@@ -1,0 +1,158 @@
+"""The response object of OpenAI Responses in any of its states, and its output items."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.core import Usage
+from server.dialects.base import Identity
+from server.errors import ApiError
+from server.model import Answer, Block, Chat, Done, fresh_id
+
+JOINT = "__"
+"""Between a namespace and its tool in the name that the model sees."""
+
+
+@dataclass(slots=True)
+class Echo:
+    """What the answer repeats of its request."""
+
+    instructions: str | None = None
+    tools: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    tool_choice: Any = "auto"
+    parallel: bool = True
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    effort: str | None = None
+    format: dict[str, Any] = field(default_factory=lambda: {"type": "text"})
+    previous: str | None = None
+    store: bool = True
+    items: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """The whole input, earlier turns included, for previous_response_id."""
+    custom: frozenset[str] = frozenset()
+    """Names of free-form tools."""
+
+
+def text_part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def message_item(item_id: str, text: str | None, status: str) -> dict[str, Any]:
+    parts = [] if text is None else [text_part(text)]
+    return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": parts}
+
+
+def reasoning_item(item_id: str, text: str | None, status: str) -> dict[str, Any]:
+    summary = [] if text is None else [{"type": "summary_text", "text": text}]
+    return {"id": item_id, "type": "reasoning", "status": status, "summary": summary}
+
+
+def call_item(chat: Chat, item_id: str, block: Block, status: str) -> dict[str, Any]:
+    """A function call under the name and namespace that the client knows, or a free-form call with its text."""
+    namespace = next((t.namespace for t in chat.tools if t.name == block.name), None)
+    name = block.name[len(namespace) + len(JOINT) :] if namespace else block.name
+    echo: Echo = chat.echo
+    if block.name in echo.custom:
+        body = {"type": "custom_tool_call", "input": custom_input(block.text) if block.text else ""}
+    else:
+        body = {"type": "function_call", "arguments": block.text}
+    item = {"id": item_id, "call_id": block.id, "name": name, "status": status, **body}
+    if namespace:
+        item["namespace"] = namespace
+    return item
+
+
+def custom_input(arguments: str) -> str:
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        return arguments
+    found = value.get("input", "") if isinstance(value, dict) else value
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+def usage_block(usage: Usage, reasoning: int) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+        "output_tokens": usage.completion,
+        "output_tokens_details": {"reasoning_tokens": reasoning},
+        "total_tokens": usage.prompt + usage.completion,
+    }
+
+
+def output_items(chat: Chat, found: Answer, status: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    for block in found.blocks:
+        if block.kind == "reasoning":
+            items.append(reasoning_item(fresh_id("rs_"), block.text, status))
+        elif block.kind == "text":
+            items.append(message_item(fresh_id("msg_"), block.text, status))
+        elif block.complete:
+            items.append(call_item(chat, fresh_id("fc_"), block, "completed"))
+    return items
+
+
+def response(
+    chat: Chat, identity: Identity, status: str, output: list[dict[str, Any]], done: Done | None = None
+) -> dict[str, Any]:
+    """The response object in any of its states."""
+    echo: Echo = chat.echo
+    body: dict[str, Any] = {
+        "id": identity.id,
+        "object": "response",
+        "created_at": identity.created,
+        "completed_at": identity.created if status == "completed" else None,
+        "status": status,
+        "background": False,
+        "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+        "instructions": echo.instructions,
+        "max_output_tokens": echo.max_output_tokens,
+        "max_tool_calls": None,
+        "model": identity.model,
+        "output": output,
+        "parallel_tool_calls": echo.parallel,
+        "previous_response_id": echo.previous,
+        "reasoning": {"effort": echo.effort, "summary": None},
+        "service_tier": "default",
+        "store": echo.store,
+        "temperature": 0.0 if echo.temperature is None else echo.temperature,
+        "text": {"format": echo.format},
+        "tool_choice": echo.tool_choice,
+        "tools": echo.tools,
+        "top_logprobs": 0,
+        "top_p": 1.0 if echo.top_p is None else echo.top_p,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "truncation": "disabled",
+        "usage": usage_block(done.usage, done.reasoning_tokens) if done else None,
+        "user": None,
+        "metadata": echo.metadata,
+        "safety_identifier": None,
+        "prompt_cache_key": None,
+    }
+    if chat.provenance and done and done.provenance:
+        body["x_dspark"] = done.provenance.as_dict()
+    return body
+
+
+def status_of(done: Done | None) -> str:
+    return "incomplete" if done is not None and done.reason == "length" else "completed"
+
+
+def answer(chat: Chat, answers: list[Answer], identity: Identity) -> dict[str, Any]:
+    found = answers[0]
+    status = status_of(found.done)
+    return response(chat, identity, status, output_items(chat, found, status), found.done)
+
+
+def failed(chat: Chat, identity: Identity, error: ApiError) -> dict[str, Any]:
+    return {
+        **response(chat, identity, "failed", []),
+        "error": {"code": "server_error", "message": error.message},
+    }
