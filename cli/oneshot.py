@@ -96,13 +96,15 @@ def _with_pictures(engine: Any, config: Config, messages: list[dict[str, Any]], 
     from engine.vision import check_pictures, read_picture
 
     pictures = [read_picture(Path(image).expanduser()) for image in images]
-    eye: Any = getattr(engine.target, "eye", None)
-    check_pictures(engine.spec.name, eye, pictures)
+    # Before the template: one of a text model may refuse the shape in words of its own.
+    check_pictures(engine.spec.name, getattr(engine.target, "eye", None), pictures)
     text = messages[-1]["content"]
     messages[-1]["content"] = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
-    ids = engine.format.render(messages, thinking=config.thinking)
-    seen = engine.run_exclusive(lambda: eye.prompt(ids, pictures))
-    return config.request(seen.ids, embeddings=seen.embeddings, media=seen.media)
+    ready = engine.format.prompt(messages, thinking=config.thinking)
+    seen = engine.see(ready.ids, pictures)
+    return config.request(
+        seen.ids, embeddings=seen.embeddings, media=seen.media, boundaries=seen.moved(ready.boundaries)
+    )
 
 
 def answer(engine: Answering, request: Request, writer: Writer, about: dict[str, Any]) -> int:

@@ -22,6 +22,7 @@ from engine.policy import CapPolicy, RowView
 from engine.prefill import Prefill, default_chunk
 from engine.sampling import RowSampler
 from engine.sequence import Sequence
+from engine.state.quantized import QuantKV
 from engine.targets.base import Target
 from engine.text import Tokenizer
 
@@ -175,10 +176,11 @@ def _deepen(prefill: Prefill, filler: Seq[int]) -> None:
     state, n = prefill.state, len(filler)
     for layer in state.layers:
         if layer.kind in ("append", "window"):
-            buffers = layer.arrays()[:2]
+            buffers = layer.arrays()
+            dims = layer.dims if isinstance(layer, QuantKV) else tuple(b.shape[3] for b in buffers)
+            dtype = buffers[-1].dtype  # packed keys are integers, what stands beside them is not
             keys, values = (
-                mx.random.normal((1, b.shape[1], n, b.shape[3]), dtype=mx.float32).astype(b.dtype) * 0.1
-                for b in buffers
+                mx.random.normal((1, buffers[0].shape[1], n, dim), dtype=mx.float32).astype(dtype) * 0.1 for dim in dims
             )
             layer.begin(n, False)
             layer.update_and_fetch(keys, values)  # pyright: ignore[reportAttributeAccessIssue]

@@ -79,6 +79,11 @@ class QuantKV(AppendKV):
     def _each(self, change: Callable[[mx.array], mx.array]) -> None:
         self.buffers = [change(x) for x in self.buffers]
 
+    @property
+    def dims(self) -> tuple[int, int]:
+        """Head sizes of keys and values, once something was appended."""
+        return self.buffers[1].shape[3] * self.group_size, self.buffers[4].shape[3] * self.group_size
+
     def empty(self) -> bool:
         return not self.buffers
 

@@ -110,3 +110,21 @@ def test_a_short_memory_shortens_the_window_of_the_target(tmp_path: Path, monkey
     assert loaded.target.spec.context == 2048
     assert "2,048 tokens instead of 4,096" in loaded.notes[0]
     assert load_target(folder, context=1000).target.spec.context == 1000
+
+
+def test_an_unloaded_model_is_gone(tmp_path: Path) -> None:
+    """After a swap nothing of the old model stays (O47)."""
+    import gc
+    import weakref
+
+    from engine.core import Request
+    from engine.engine import open_engine
+
+    folder = make("qwen3_5", tmp_path / "m")
+    engine = open_engine(folder)
+    assert engine.submit(Request([5, 6, 7], max_tokens=4)).text() is not None
+    model = weakref.ref(engine.target.model)  # type: ignore[attr-defined]
+    engine.close()
+    del engine
+    gc.collect()
+    assert model() is None

@@ -176,3 +176,20 @@ def test_experts_are_known_for_the_policies(tiny_folder: Folder) -> None:
     for family in ("qwen3_moe", "qwen3_5_moe", "qwen3_next", "nemotron_h", "lfm2_moe"):
         assert load_target(tiny_folder(family)).target.spec.experts == (2, 4), family
     assert load_target(tiny_folder("llama")).target.spec.experts is None
+
+
+def test_depth_can_be_measured_with_packed_keys(packed: MlxTarget) -> None:
+    """Calibration inflates the memory with random rows of the layer's own kind."""
+    from fakes import make_sequence
+
+    from engine.calibrate.harness import _deepen
+    from engine.prefill import Prefill
+
+    sequence = make_sequence(packed, tokens_of(20), max_tokens=4)
+    prefill = Prefill(packed, sequence, None, 64)
+    prefill.start()
+    prefill.step()
+    _deepen(prefill, tokens_of(100, seed=3))
+    assert prefill.state.lengths == [120]
+    assert all(layer.lengths == [120] for layer in prefill.state.layers)
+    assert feed(packed, prefill.state, [5]).shape == (1, packed.spec.vocab_size)
