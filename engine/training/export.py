@@ -83,6 +83,7 @@ def config(shape: model.Shape, origin: Origin, bits: int) -> dict[str, Any]:
         "hidden_act": "silu",
         "rms_norm_eps": shape.eps,
         "rope_theta": shape.theta,
+        "rope_parameters": {"rope_theta": shape.theta, "rope_type": "default"},
         "attention_bias": False,
         "vocab_size": shape.vocab,
         "max_position_embeddings": origin.context,
