@@ -135,3 +135,19 @@ def test_whitening_evens_out_the_taps(bench):
         x = bench.store.taps[:, tap * 32 : (tap + 1) * 32].astype(np.float32) @ maps[tap]
         moments = x.T @ x / len(x)
         assert np.abs(moments - np.eye(32)).max() < 0.3
+
+
+def test_noise_is_the_same_again_and_changes_the_step(bench, tmp_path):
+    a = corpus.noise((2, 3, 4), 0.5, 0, 7)
+    assert np.array_equal(a, corpus.noise((2, 3, 4), 0.5, 0, 7))
+    assert not np.array_equal(a, corpus.noise((2, 3, 4), 0.5, 0, 8))
+    quiet, loud = (_begin(_trainer(bench, tmp_path / str(n), steps=2, noise=n), bench) for n in (0.0, 0.5))
+    quiet.train()
+    loud.train()
+    assert not mx.array_equal(quiet.params["fc"], loud.params["fc"])
+
+
+def test_self_written_questions_count_as_answers(bench):
+    wider = corpus.with_questions(bench.store, np.array([0, 2]), 3)
+    assert wider.prompts[:4].tolist() == [3, 6, 3, 6]
+    assert bench.store.prompts[0] == 6
