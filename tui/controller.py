@@ -65,7 +65,7 @@ class Controller:
         engine = self.engine
         assert engine is not None
         try:
-            prompt = engine.format.prompt(self.chat.messages())
+            prompt = engine.format.prompt(self.chat.messages(), thinking=self.config.thinking)
             request = self.config.request(prompt.ids, boundaries=prompt.boundaries, id=turn.id, logprobs=self.logprobs)
             self._ticket = engine.submit(request, listener)
         except Exception as error:  # the edge of a request: the screen says it as a sentence

@@ -60,7 +60,7 @@ class PromptLike(Protocol):
 class FormatLike(Protocol):
     """The model's way to write conversations."""
 
-    def prompt(self, messages: Sequence[Mapping[str, Any]]) -> PromptLike: ...
+    def prompt(self, messages: Sequence[Mapping[str, Any]], *, thinking: bool | None = None) -> PromptLike: ...
 
 
 class TokenizerLike(Protocol):
@@ -116,7 +116,7 @@ def default_loader(config: Config, stop: Callable[[], bool] = lambda: False) -> 
             text = _STAGES.get(step.stage, "{}").format(step.text)
             progress(Progress(text, step.done, step.total))
 
-        engine: Any = open_session(config, report)
+        engine: Any = open_session(config, report, measure=True)
         return engine
 
     return load

@@ -36,7 +36,7 @@ class FakePrompt:
 class FakeFormat:
     """The texts in a row, a token a character."""
 
-    def prompt(self, messages: Sequence[Mapping[str, Any]]) -> FakePrompt:
+    def prompt(self, messages: Sequence[Mapping[str, Any]], *, thinking: bool | None = None) -> FakePrompt:
         return FakePrompt([ord(c) for m in messages for c in f"<{m['role']}>{m['content']}"])
 
 
