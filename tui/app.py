@@ -339,6 +339,10 @@ def run(options: Options) -> int:
     """Run the app until the user leaves; the exit code."""
     from tui.stderr_guard import stderr_to
 
+    if options.plain or os.environ.get("TERM", "") in ("", "dumb"):
+        from tui.plain import run as run_plain
+
+        return run_plain(options)
     app = ChatApp(options, History(paths.state() / "history.jsonl"))
     with stderr_to(paths.state() / "stderr.log"):
         code = app.run()

@@ -16,6 +16,8 @@ class Options:
     theme: str | None = None
     plain: bool = False
     """Line by line instead of full-screen widgets."""
+    marks: bool = False
+    """In the plain mode, show sources by brackets instead of colour."""
     resume: str | None = None
     """Id of a chat, or the beginning of one."""
     continue_last: bool = False

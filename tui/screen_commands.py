@@ -182,8 +182,7 @@ class ScreenCommands(Base):
         """All drafters; those that cannot run are grey and say why."""
         current = self.controller.drafter
         items = [
-            Item(d.name, ("› " if d.name == current else "  ") + d.name, str(d.source) if d.available else d.reason,
-                 disabled=not d.available)
+            Item(d.name, d.name, str(d.source) if d.available else d.reason, not d.available, d.name == current)
             for d in self.controller.drafters
         ]  # fmt: skip
         if not items:

@@ -45,7 +45,7 @@ async def running(
     engine = engine or FakeEngine(manual=True)
     options.setdefault("loader", loader(engine))
     app = ChatApp(Options(options.pop("config", Config()), **options))
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, notifications=True) as pilot:
         await wait_until(pilot, lambda: app.controller.engine is not None)
         await pilot.pause()
         yield app, pilot, engine

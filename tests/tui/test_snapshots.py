@@ -113,3 +113,20 @@ def test_load_failure(snap_compare: Any) -> None:
         await pilot.pause()
 
     assert snap_compare(failing, terminal_size=SIZES["80x24"], run_before=before)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("screen", ["help", "sessions", "drafters", "settings", "inspector", "commands"])
+def test_screens(snap_compare: Any, monkeypatch: pytest.MonkeyPatch, size: str, screen: str) -> None:
+    keys = {
+        "help": "f1",
+        "sessions": "ctrl+s",
+        "drafters": "f3",
+        "settings": "f8",
+        "inspector": "alt+up",
+        "commands": "/",
+    }
+    monkeypatch.setattr("tui.screens.sessions.age", lambda then, now=None: "just now")
+    engine = FakeEngine(manual=True)
+    before = conversation(engine, keys[screen])
+    assert snap_compare(app(engine, "dspark-dark"), terminal_size=SIZES[size], run_before=before)

@@ -14,14 +14,14 @@ from tui.keys import KEYS, pretty
 COLOURS = (
     ("■ draft", "$source-draft", "proposed by a learned drafter and accepted by the model"),
     ("▤ lookup", "$source-lookup underline", "copied from the text so far and accepted by the model"),
-    ("□ target", "$source-target", "sampled by the model: after a rejection, after a block accepted in full, or alone"),
+    ("□ target", "$source-target", "sampled by the model: after a rejection, after a full block, or alone"),
 )
 
 
 class HelpScreen(ModalScreen[None]):
     """One page."""
 
-    CSS = """
+    DEFAULT_CSS = """
     HelpScreen { align: center middle; background: $background 60%; }
     HelpScreen > VerticalScroll {
         width: 96; max-width: 96%; height: 90%; padding: 1 2; background: $surface; border: round $primary;
@@ -45,7 +45,7 @@ def help_text() -> Content:
         parts += ["  ", (f"{name:<10}", style), f" {text}\n"]
     parts.append(("\nKeys\n", "bold $primary"))
     for key in KEYS:
-        names = pretty(key.keys) or key.also
+        names = pretty(key.keys) or key.also.split(", ")[0]
         parts += ["  ", (f"{names:<22}", "bold"), f" {key.help}\n"]
     parts.append(("\nCommands\n", "bold $primary"))
     for usage, text in table():

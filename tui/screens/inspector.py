@@ -28,7 +28,7 @@ AROUND = 400
 class InspectorScreen(ModalScreen[None]):
     """A cursor over the tokens of one answer."""
 
-    CSS = """
+    DEFAULT_CSS = """
     InspectorScreen { align: center middle; background: $background 60%; }
     InspectorScreen > Vertical {
         width: 100; max-width: 96%; height: 90%; padding: 0 1; background: $surface; border: round $primary;

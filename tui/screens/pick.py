@@ -26,17 +26,19 @@ class Item:
     name: str
     note: str = ""
     disabled: bool = False
+    current: bool | None = None
+    """Marks the one in use; None in lists without one."""
 
 
 class PickScreen(ModalScreen[str | None]):
     """Returns the id of the chosen item, or None."""
 
-    CSS = """
+    DEFAULT_CSS = """
     PickScreen { align: center middle; background: $background 60%; }
     PickScreen > Vertical {
         width: 90; max-width: 96%; height: 80%; padding: 0 1; background: $surface; border: round $primary;
     }
-    PickScreen Input { border: none; height: 1; margin: 1 0; background: $panel; padding: 0 1; }
+    PickScreen Input, PickScreen Input:focus { border: none; height: 1; margin: 1 0; background: $panel; padding: 0 1; }
     PickScreen OptionList { height: 1fr; border: none; background: $surface; }
     PickScreen #hint { color: $faint; }
     """
@@ -70,7 +72,10 @@ class PickScreen(ModalScreen[str | None]):
         at = options.highlighted
         options.clear_options()
         for item in self.items(self.query_one(Input).value.strip()):
-            prompt = Content.assemble(one_line(item.name), (f"  {one_line(item.note)}" if item.note else "", "$faint"))
+            mark = ("› " if item.current else "  ") if item.current is not None else ""
+            prompt = Content.assemble(
+                mark, one_line(item.name), (f"  {one_line(item.note)}" if item.note else "", "$faint")
+            )
             options.add_option(Option(prompt, id=item.id, disabled=item.disabled))
         if options.option_count:
             options.highlighted = min(at or 0, options.option_count - 1)

@@ -38,8 +38,9 @@ class SessionsScreen(PickScreen):
         return [
             Item(
                 row.id,
-                ("› " if row.id == self._current else "  ") + row.name,
-                " · ".join(part for part in (age(row.updated), f"{row.turns} turns", row.found) if part),
+                row.name,
+                " · ".join(part for part in (age(row.updated), turns(row.turns), row.found) if part),
+                current=row.id == self._current,
             )
             for row in rows
         ]
@@ -89,6 +90,10 @@ class SessionsScreen(PickScreen):
         line.placeholder = "filter"
         line.value = ""
         self.fill()
+
+
+def turns(count: int) -> str:
+    return "1 turn" if count == 1 else f"{count} turns"
 
 
 def age(then: float, now: float | None = None) -> str:

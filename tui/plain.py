@@ -1,0 +1,317 @@
+"""The plain mode: a line-by-line chat on the main screen, for dumb terminals, screen readers and those who like it.
+
+Scrollback, selection and copying are the terminal's own. Shares commands, chats, history and figures with the app, and
+imports no Textual.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import queue
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from engine import paths
+from engine.core import Event, Tokens
+from engine.errors import DsparkError
+from engine.sanitize import clean
+from themes import Theme
+from tui import commands
+from tui.chat import Chat, Status, Turn
+from tui.controller import Controller
+from tui.engine_port import Progress, default_loader
+from tui.history import History
+from tui.options import Options
+from tui.provenance import DRAFT, LOOKUP, TARGET
+from tui.stats import Tally
+from tui.store import Store
+
+log = logging.getLogger("dspark.tui")
+
+SGR = {TARGET: "0", DRAFT: "96", LOOKUP: "4;33"}
+MARKS = {TARGET: ("", ""), DRAFT: ("‹", "›"), LOOKUP: ("«", "»")}
+
+
+class Writer:
+    """Runs of text with their source: in colour, between marks, or bare."""
+
+    def __init__(self, out: TextIO, style: str) -> None:
+        """style: `colour`, `marks` or `bare`."""
+        self._out = out
+        self._style = style
+        self._code = TARGET
+
+    def write(self, text: str, code: int) -> None:
+        self._switch(code)
+        self._out.write(text)
+        self._out.flush()
+
+    def end(self) -> None:
+        self._switch(TARGET)
+
+    def _switch(self, code: int) -> None:
+        if code == self._code:
+            return
+        if self._style == "marks":
+            self._out.write(MARKS[self._code][1] + MARKS[code][0])
+        elif self._style == "colour":
+            self._out.write(f"\x1b[0;{SGR[code]}m" if code != TARGET else "\x1b[0m")
+        self._code = code
+
+
+def summary(tally: Tally, status: Status, first_ms: float | None) -> str:
+    """One line of fixed form: `[accept 0.74 · 3.1/round · 88 tok/s · first 0.21 s]`."""
+    parts = [] if status is Status.DONE else [str(status)]
+    if tally.acceptance is not None:
+        parts.append(f"accept {tally.acceptance:.2f}")
+    if tally.per_round is not None:
+        parts.append(f"{tally.per_round:.1f}/round")
+    if tally.rate is not None:
+        parts.append(f"{tally.rate:.0f} tok/s")
+    if first_ms is not None:
+        parts.append(f"first {first_ms / 1000:.2f} s")
+    return f"[{' · '.join(parts)}]" if parts else ""
+
+
+class Plain:
+    """The host of the commands, and the loop."""
+
+    def __init__(self, options: Options, out: TextIO, style: str) -> None:
+        self.options = options
+        self.controller = Controller(options.config)
+        self.controller.chat.system = options.config.system
+        self.store: Store | None = None
+        self.deleted_chat = ""
+        self._out = out
+        self._style = style
+        self._left = False
+
+    # Host of the commands ---------------------------------------------------------------------------------------------
+
+    @property
+    def look(self) -> Theme:
+        return commands.default_look()
+
+    def copy_text(self, text: str) -> None:
+        self.say(text)
+
+    def leave(self) -> None:
+        self._left = True
+
+    async def new_chat(self) -> None:
+        self.controller.show(Chat(system=self.controller.config.system))
+        self.say("A new chat.")
+
+    async def open_chat(self, id: str) -> None:
+        assert self.store is not None
+        self.store.settle()
+        chat = self.store.load(id)
+        self.controller.show(chat)
+        for turn in chat.turns:
+            self.say(f"You: {turn.user}\n")
+            self._replay(turn)
+
+    async def answer_again(self, text: str | None = None) -> str | None:
+        chat = self.controller.chat
+        if not chat.turns:
+            return "There is nothing to answer again."
+        last = chat.turns.pop()
+        self.ask(text or last.user)
+        return None
+
+    async def screen_command(self, name: str, words: str) -> str | None:
+        match name:
+            case "help":
+                return "\n".join(f"{usage:<34} {text}" for usage, text in commands.table())
+            case "sessions":
+                rows = self.store.list(20) if self.store is not None else []
+                return "\n".join(f"{row.id[:8]}  {row.name}" for row in rows) or "There is no chat yet."
+            case _:
+                return f"/{name} needs the full screen; start without --plain for it."
+
+    # The loop ---------------------------------------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        self._out.write(clean(text) + "\n")
+        self._out.flush()
+
+    def load(self) -> None:
+        """Load the model.
+
+        Raises:
+            DsparkError: with one sentence.
+        """
+        loader = self.options.loader or default_loader(self.options.config)
+        last = ""
+
+        def report(progress: Progress) -> None:
+            nonlocal last
+            if progress.text != last:
+                last = progress.text
+                self.say(f"{progress.text} …")
+
+        self.controller.engine = loader(report)
+        self.say(
+            f"{self.controller.engine.spec.name} is ready; drafter {self.controller.drafter}. /help lists commands."
+        )
+
+    def ask(self, text: str) -> Turn:
+        """Send, print the answer as it comes, print its figures. Ctrl+C stops it and keeps what is there."""
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        turn = self.controller.begin(text)
+        self._save(turn)
+        self.controller.submit(turn, events.put)
+        writer = Writer(self._out, self._style)
+        self._out.write("Model: " if self._style != "colour" else "")
+        while self.controller.busy:
+            try:
+                self._take(events.get(timeout=0.2), writer, turn)
+            except queue.Empty:
+                continue
+            except KeyboardInterrupt:
+                self.controller.cancel()
+        writer.end()
+        answer = turn.answer
+        self._out.write("\n")
+        if answer.error:
+            self.say(f"That went wrong: {answer.error} /regen tries again.")
+        line = summary(answer.tally, answer.status, answer.first_ms)
+        if line:
+            self.say(line)
+        self._save(turn)
+        return turn
+
+    def _take(self, event: Event, writer: Writer, turn: Turn) -> None:
+        self.controller.apply(event, writer.write)
+        if isinstance(event, Tokens):
+            self._save_sometimes(turn)
+
+    _tokens_at_save = 0
+
+    def _save_sometimes(self, turn: Turn) -> None:
+        tokens = turn.answer.tally.tokens
+        if abs(tokens - self._tokens_at_save) >= 20:
+            self._tokens_at_save = tokens
+            self._save(turn)
+
+    def _save(self, turn: Turn) -> None:
+        if self.store is not None:
+            self.store.save(self.controller.chat, turn)
+
+    def _replay(self, turn: Turn) -> None:
+        writer = Writer(self._out, self._style)
+        start = 0
+        for span in turn.answer.spans:
+            writer.write(turn.answer.text[start : span.end], span.code)
+            start = span.end
+        writer.write(turn.answer.text[start:], TARGET)
+        writer.end()
+        self._out.write("\n\n")
+
+    async def handle(self, text: str) -> bool:
+        """One input; whether to go on."""
+        if commands.parse(text) is not None:
+            result = await commands.run(self, text)
+            if result:
+                self.say(result)
+        elif text.strip():
+            self.ask(text.removeprefix("/") if text.startswith("//") else text)
+        return not self._left
+
+
+def run(options: Options) -> int:
+    """Chat until end of input, /quit, or Ctrl+C twice."""
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    plain = Plain(options, sys.stdout, "colour" if colour else "marks" if options.marks else "bare")
+    try:
+        plain.load()
+    except DsparkError as error:
+        plain.say(str(error))
+        return error.exit_code
+    try:
+        plain.store = Store(paths.data() / "chats.db")
+        if plain.store.note:
+            plain.say(plain.store.note)
+    except (DsparkError, OSError) as error:
+        plain.say(f"Chats are not saved in this session: {error}")
+    try:
+        return _loop(plain)
+    finally:
+        if plain.store is not None:
+            plain.store.close()
+        if plain.controller.engine is not None:
+            plain.controller.engine.close()
+
+
+def _loop(plain: Plain) -> int:
+    if plain.store is not None and (plain.options.continue_last or plain.options.resume is not None):
+        asyncio.run(commands.run(plain, f"/resume {plain.options.resume or ''}"))
+    interrupted = False
+    for text in _inputs(paths.state() / "history.jsonl"):
+        if text is None:
+            if interrupted:
+                return 130
+            interrupted = True
+            plain.say("Ctrl+C again leaves.")
+            continue
+        interrupted = False
+        if not asyncio.run(plain.handle(text)):
+            break
+    return 0
+
+
+def _inputs(history: Path) -> Iterator[str | None]:
+    """What the user writes; None for Ctrl+C on the prompt."""
+    prompt = _prompt(History(history)) if sys.stdin.isatty() else None
+    while True:
+        try:
+            if prompt is not None:
+                yield prompt()
+            else:
+                line = sys.stdin.readline()
+                if not line:
+                    return
+                yield line.rstrip("\n")
+        except KeyboardInterrupt:
+            yield None
+        except EOFError:
+            return
+
+
+def _prompt(history: History) -> Callable[[], str]:
+    """A prompt_toolkit line with history, several lines by Ctrl+J or Alt+Enter, and completion of commands."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.history import InMemoryHistory
+    from prompt_toolkit.key_binding import KeyBindings
+
+    class Commands(Completer):
+        """The beginning of a command to its name."""
+
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+            for command in commands.complete(document.text_before_cursor):
+                yield Completion(f"/{command.name}", -len(document.text_before_cursor), display_meta=command.help)
+
+    past = InMemoryHistory(history.items)
+    keys = KeyBindings()
+
+    @keys.add("c-j")
+    @keys.add("escape", "enter")
+    def _newline(event: Any) -> None:
+        event.current_buffer.insert_text("\n")
+
+    session: PromptSession[str] = PromptSession(
+        history=past, key_bindings=keys, completer=Commands(), complete_while_typing=False, enable_open_in_editor=True
+    )
+
+    def ask() -> str:
+        text = session.prompt("You: ")
+        history.add(text)
+        return text
+
+    return ask
