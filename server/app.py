@@ -84,6 +84,7 @@ class App:
             *self._both("/messages", self._generate(self._messages)),
             *self._both("/messages/count_tokens", self.count_tokens),
             *self._both("/responses", self._generate(self._responses)),
+            *self._both("/responses/input_tokens", self.input_tokens),
             *self._both("/responses/{id}", self.response, "GET", "DELETE"),
             *self._both("/models", self.admin.models, "GET", "HEAD"),
             *self._both("/models/{id:path}", self.admin.model, "GET", "HEAD"),
@@ -128,9 +129,10 @@ class App:
             identity = Identity.fresh(dialect.prefix, chat.model or self.service.holder.name)
             if chat.stream:
                 frames = self._frames(generation, dialect.stream(chat, identity))
-                return EventStream(frames, generation.cancel, self.settings.write_timeout)
+                return EventStream(frames, lambda: _left(generation), self.settings.write_timeout)
             answers = await self._collect(request, generation, chat.n)
             if answers is None:
+                _left(generation)
                 return Response(status_code=499)
             return Json(dialect.answer(chat, answers, identity))
 
@@ -219,6 +221,10 @@ class App:
         chat = anthropic.parse_count(await read_body(request, self.settings))
         return Json({"input_tokens": await self.service.count(chat)})
 
+    async def input_tokens(self, request: Request) -> Response:
+        chat = self._parse_response(await read_body(request, self.settings))
+        return Json({"object": "response.input_tokens", "input_tokens": await self.service.count(chat)})
+
     async def tokenize(self, request: Request) -> Response:
         chat = self.admin.parse_tokenize(await read_body(request, self.settings))
         tokens = await self.service.tokens(chat)
@@ -227,6 +233,11 @@ class App:
 
     async def detokenize(self, request: Request) -> Response:
         return Json(self.admin.detokenize(await read_body(request, self.settings)))
+
+
+def _left(generation: Generation) -> None:
+    log.info("a client left before its answer was complete; its work is stopped")
+    generation.cancel()
 
 
 async def read_body(request: Request, settings: Settings) -> bytes:

@@ -388,10 +388,12 @@ def test_p04_cached_tokens_follow_the_conversation(start: Any) -> None:
     assert 1000 <= cached(edited) < 1100
 
 
-def test_o37_o45_next_request_starts_at_once_after_a_client_left(start: Any) -> None:
+def test_o37_o45_next_request_starts_at_once_after_a_client_left(start: Any, caplog: pytest.LogCaptureFixture) -> None:
     live = start(by_prompt({"long": Script("word " * 600, delay=0.05)}, Script("quick")), max_batch=1)
     body = {"messages": [{"role": "user", "content": "long"}], "stream": True, "max_tokens": 3000}
-    leave_after(live, "/v1/chat/completions", body, 3)
+    with caplog.at_level(logging.INFO, "dspark"):
+        leave_after(live, "/v1/chat/completions", body, 3)
+        assert until(lambda: "a client left" in caplog.text)
     began = time.monotonic()
     found = events(live, "/v1/chat/completions", {"messages": USER, "stream": True})
     assert found[-1][1] == "[DONE]"

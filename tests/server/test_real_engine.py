@@ -251,3 +251,72 @@ def test_p03_every_layer_kind_keeps_rows_apart(family: str) -> None:
 
 def ids_of(engine: Engine, request: Any) -> tuple[int, ...]:
     return list(engine.submit(request))[-1].tokens
+
+
+@pytest.mark.parametrize("family", ["tiny-nemotron_h", "tiny-qwen3_5"])
+def test_o43_pairs_of_any_lengths_on_recurrent_models(family: str) -> None:
+    """Padding and neighbours must not touch a recurrent state; nor may a row that leaves in mid prefill."""
+    from engine.core import Request
+
+    def prompt(length: int) -> list[int]:
+        return [(11 * length + 5 * j) % 250 for j in range(length)]
+
+    def wish(length: int) -> Request:
+        return Request(prompt(length), 5, stop_ids=frozenset(), drafter="lookup", cap=2)
+
+    lengths = (1, 2, 4, 5, 11, 12)
+    with open_engine(GOLDEN / "targets" / family, options=Options(max_batch=3, chunk=4)) as engine:
+        alone = {n: ids_of(engine, wish(n)) for n in lengths}
+        for a in lengths:
+            for b in lengths:
+                first, second = engine.submit(wish(a)), engine.submit(wish(b))
+                engine.submit(Request(prompt(30), 5, stop_ids=frozenset())).cancel()
+                assert list(first)[-1].tokens == alone[a], (a, b)
+                assert list(second)[-1].tokens == alone[b], (a, b)
+
+
+def test_o44_a_row_does_not_depend_on_its_neighbours(live: Any) -> None:
+    def row() -> str:
+        return text_of(ask(live, text="the row itself", max_tokens=30))
+
+    alone = row()
+    for neighbours in (["the row itself"] * 3, ["other", "quite different text", "zzz"]):
+        jobs = [row, *(lambda n=n: text_of(ask(live, text=n, max_tokens=30)) for n in neighbours)]
+        results = together(jobs)
+        assert results[0] == alone
+        if neighbours[0] == "the row itself":
+            assert results == [alone] * 4
+
+
+def test_soak_with_cancels_stays_within_its_limits() -> None:
+    """Many different prompts, some given up: the cache keeps to its budget, no row stays, memory is flat."""
+    import os
+    import random
+
+    from engine.core import Request
+
+    def resident() -> int:
+        if not os.path.exists("/proc/self/statm"):
+            return 0
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    chance = random.Random(4)
+    cache = PrefixCache(1 << 20)
+    with open_engine(GOLDEN / "targets" / "tiny-qwen3", options=Options(max_batch=4, cache=cache, chunk=32)) as engine:
+        before = 0
+        for step in range(60):
+            tickets = [
+                engine.submit(Request([chance.randrange(250) for _ in range(chance.randint(2, 80))], 12))
+                for _ in range(4)
+            ]
+            for ticket in tickets:
+                if chance.random() < 0.4:
+                    ticket.cancel()
+            for ticket in tickets:
+                list(ticket)
+            assert cache.nbytes <= cache.budget
+            if step == 30:
+                before = resident()
+        assert engine.scheduler.load == (0, 0)
+        assert resident() - before < 24 << 20

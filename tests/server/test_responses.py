@@ -242,3 +242,10 @@ def test_schema_output(start: Any) -> None:
     body = {"input": "hi", "text": {"format": {"type": "json_schema", "name": "s", "schema": schema, "strict": True}}}
     text = live.http.post("/v1/responses", json=body).json()["output"][0]["content"][0]["text"]
     assert isinstance(json.loads(text)["a"], bool)
+
+
+def test_input_tokens_equal_the_usage(start: Any) -> None:
+    live = start(Script("x"))
+    body = {"input": "hi", "instructions": "be brief", "tools": [TOOL]}
+    counted = live.http.post("/v1/responses/input_tokens", json=body).json()
+    assert counted["input_tokens"] == live.http.post("/v1/responses", json=body).json()["usage"]["input_tokens"]
