@@ -15,6 +15,7 @@ from typing import Any, cast
 from engine.errors import UsageError
 from engine.messages import SYSTEM_ROLES, Message, forms
 from engine.prefix.boundary import Probe, common, probe
+from engine.replies import MARK, Replies
 from engine.thinking import Segment, Style, ThinkSplitter, closing, opened, style_of
 
 __all__ = ["ChatFormat", "Prompt", "Segment", "ThinkSplitter", "stop_ids"]
@@ -95,6 +96,7 @@ class ChatFormat:
         self._specials = _special_pattern(tokenizer)
         self._probes: dict[tuple[bool | None, str | None], Probe] = {}
         self._heads: dict[str, list[int]] = {}
+        self._replies = Replies(self._plain, self._decode)
 
     def _fallback(self) -> str:
         i = self._tokenizer.convert_tokens_to_ids("<|im_start|>")
@@ -143,10 +145,16 @@ class ChatFormat:
             # Families differ in the name; a template ignores the one that it does not know.
             options.setdefault("enable_thinking", thinking)
             options.setdefault("thinking", thinking)
-        text = self._text(messages, options, effort, tools, add_generation_prompt)
-        if thinking is False and add_generation_prompt and opened(text[-256:], self.style):
-            text = text.rstrip("\n") + closing(self.style)
-        return self._encode(text)
+        ids = self._write(messages, options, effort, tools, add_generation_prompt, thinking is False)
+        if ids is None:
+            ids = self._write(messages, options, effort, tools, add_generation_prompt, thinking is False, fresh=True)
+        assert ids is not None
+        return ids
+
+    def remember(self, text: str, ids: Sequence[int]) -> None:
+        """An answer as it was generated: as history it will be these tokens again, whatever the tokenizer would make
+        of its text."""
+        self._replies.add(text, ids)
 
     def boundaries(
         self,
@@ -160,6 +168,25 @@ class ChatFormat:
         """Prompt lengths worth a checkpoint; see `Prompt.boundaries`. `prompt` gives ids and boundaries at once."""
         return self.prompt(messages, thinking=thinking, effort=effort, tools=tools, extra=extra).boundaries
 
+    def _write(
+        self,
+        messages: Sequence[Message],
+        options: dict[str, Any],
+        effort: str | None,
+        tools: Sequence[Mapping[str, Any]] | None,
+        generate: bool,
+        close: bool,
+        fresh: bool = False,
+    ) -> list[int] | None:
+        """Render and encode. fresh: without known answers; None when they cannot be used."""
+        text = self._text(messages, options, effort, tools, generate, fresh)
+        if close and generate and opened(text[-256:], self.style):
+            text = text.rstrip("\n") + closing(self.style)
+        pieces = self._replies.split(text)
+        if pieces is None:
+            return None
+        return [t for p in pieces for t in (self._encode(p) if isinstance(p, str) else p)]
+
     def _text(
         self,
         messages: Sequence[Message],
@@ -167,18 +194,23 @@ class ChatFormat:
         effort: str | None,
         tools: Sequence[Mapping[str, Any]] | None,
         generate: bool,
+        fresh: bool,
     ) -> str:
         """The rendered text. What a template refuses is taken away one by one; tools never."""
         if not messages:
             raise UsageError("There is no message to answer.")
-        error: Exception | None = None
         if tools and "tools" not in self.source:
             raise UsageError("The model's chat template has no place for tools; ask without them.")
+        error: Exception | None = None
         for form in forms(messages):
             guarded = [self._guard(m) for m in form]
+            known = guarded if fresh else [self._mark(m) for m in guarded]
             for attempt in self._attempts(options, effort):
                 try:
-                    text = self._apply(guarded, attempt, tools, generate)
+                    text = self._apply(known, attempt, tools, generate)
+                    if any(m["content"] not in text for m, g in zip(known, guarded, strict=True) if m is not g):
+                        # This template does more with an answer than print it.
+                        text = self._apply(guarded, attempt, tools, generate)
                 except Exception as e:  # noqa: BLE001  templates are programs of strangers and may raise anything
                     error = error or e
                     continue
@@ -210,8 +242,6 @@ class ChatFormat:
     def _guard(self, message: Message) -> Message:
         """Mark control tokens that a person merely spelt, so that they stay text."""
         content = message.get("content")
-        if self._specials is None:
-            return message
         if isinstance(content, list):
             # Beside a picture the text is one of several parts; a spelt placeholder must not become a second picture.
             parts = cast("list[Message]", content)
@@ -220,13 +250,22 @@ class ChatFormat:
         return {**message, "content": self._escape(content)} if isinstance(content, str) else message
 
     def _escape(self, text: str) -> str:
-        assert self._specials is not None
-        return self._specials.sub(lambda m: f"{_ESCAPE}{m[0]}{_ESCAPE}", text.replace(_ESCAPE, ""))
+        text = text.replace(_ESCAPE, "").replace(MARK, "")
+        if self._specials is None:
+            return text
+        return self._specials.sub(lambda m: f"{_ESCAPE}{m[0]}{_ESCAPE}", text)
+
+    def _mark(self, message: Message) -> Message:
+        """Put a number in the place of an answer whose tokens are known."""
+        content = message.get("content")
+        if message.get("role") != "assistant" or not isinstance(content, str):
+            return message
+        marked = self._replies.mark(content)
+        return message if marked == content else {**message, "content": marked}
 
     def _encode(self, text: str) -> list[int]:
-        pieces = text.split(_ESCAPE)
         ids: list[int] = []
-        for i, piece in enumerate(pieces):
+        for i, piece in enumerate(text.split(_ESCAPE)):
             if i % 2:
                 # Cut in two it is spelt, not meant.
                 ids += self._plain(piece[:1]) + self._plain(piece[1:])

@@ -59,7 +59,8 @@ SPECIALS = ("<|im_start|>", "<|im_end|>", "<|tool_response>", "<|endoftext|>", "
 def toy(template: str | None, extra: tuple[str, ...] = ()) -> Any:
     """A byte-level tokenizer with control tokens and this template."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    inner = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    vocab = {c: i for i, c in enumerate([*alphabet, "ab"])}
+    inner = Tokenizer(models.BPE(vocab=vocab, merges=[("a", "b")]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens([AddedToken(t, special=True) for t in (*SPECIALS, *extra)])
@@ -231,3 +232,32 @@ def test_efforts_fall_to_the_nearest_with_less_thinking() -> None:
 def test_styles() -> None:
     assert style_of("... <|channel>thought ...") is CHANNEL
     assert style_of("<|start|>{{ role }}<|message|>") is MESSAGES
+
+
+UPPER = TOLERANT.replace("{{ m.content }}", "{{ m.content | upper }}")
+
+
+@pytest.mark.parametrize("template", [TOLERANT, SWITCH, UPPER])
+def test_answers_stay_in_the_tokens_that_the_model_chose(template: str) -> None:
+    """A model may write "ab" as two tokens although the tokenizer has one for it."""
+    tokenizer = toy(template)
+    chat = ChatFormat(tokenizer)
+    prompt = chat.render([says("user", "spell ab")])
+    a, b, end = (tokenizer.convert_tokens_to_ids(t) for t in ("a", "b", "<|im_end|>"))
+    canonical = tokenizer.encode("ab cab", add_special_tokens=False)
+    generated = [a, b, *canonical[1:]]
+    history = [says("user", "spell ab"), says("assistant", "ab cab"), says("user", "more")]
+    before = chat.render(history)
+    chat.remember("ab cab", [*generated, end])
+    again = chat.render(history)
+    if template == UPPER:
+        # A template that does more with an answer than print it gets it as it is.
+        assert again == before
+        return
+    assert before[: len(prompt) + len(canonical)] == [*prompt, *canonical]
+    assert again[: len(prompt) + len(generated)] == [*prompt, *generated]
+    assert again[len(prompt) + len(generated) :] == before[len(prompt) + len(canonical) :]
+    assert chat.render([says("user", "ab cab")]) == ChatFormat(tokenizer).render([says("user", "ab cab")])
+    for text, ids in (("ab ", [a, b]), ("", []), ("other", [a, b])):
+        chat.remember(text, ids)
+        assert chat.render([says("user", "x"), says("assistant", text), says("user", "y")])
