@@ -19,9 +19,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from engine import backend  # before MLX, see its docstring
+
+# isort: split
 from speed import CHAT, COPY, Forced
 
-from engine import backend
 from engine.bench import Row, bench
 from engine.calibrate.session import load_per_core
 from engine.core import Request

@@ -23,9 +23,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from engine import backend  # before MLX, see its docstring
+
+# isort: split
 import mlx.core as mx
 
-from engine import backend
 from engine.bench import Spread
 from engine.calibrate.harness import Run
 from engine.calibrate.session import load_per_core

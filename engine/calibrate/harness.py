@@ -137,10 +137,15 @@ class Run:
     def depth(self) -> int:
         return len(self.sequence.tokens) - 1
 
+    def dial(self, cap: int) -> None:
+        """Draft length from the next round on, where no policy was given."""
+        if isinstance(self.policy, Dial):
+            self.policy.cap = cap
+
     def step(self, cap: int | None = None) -> Round:
         """One round; its whole time on the clock is added to `wall_ms`."""
-        if cap is not None and isinstance(self.policy, Dial):
-            self.policy.cap = cap
+        if cap is not None:
+            self.dial(cap)
         began, used = time.perf_counter(), time.process_time()
         events = self.loop.step(self.batch)
         self.last_ms = (time.perf_counter() - began) * 1e3

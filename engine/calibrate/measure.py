@@ -22,13 +22,14 @@ from engine.core import Request
 from engine.drafters.base import Drafter
 from engine.drafters.chain import Chain
 from engine.errors import Cancelled
-from engine.loop import Loop
+from engine.loop import Batch, Loop
 from engine.text import Tokenizer
 
 Progress = Callable[[str, float], None]
 
 SPARSE_WIDTHS = (1, 2, 3, 4, 6, 8, 12, 17, 33)
 SPARSE_CAPS = (1, 2, 4)
+BATCH_WIDTHS = (1, 2, 4, 8)
 SLOW_MS = 60.0
 """Above this a row costs so much that only some widths are measured and the others interpolated."""
 REPEATS = (3, 9)
@@ -44,6 +45,7 @@ class Measured:
     drafts: dict[str, Curve]
     priors: dict[str, Prior]
     slope: Curve
+    batch: dict[int, Curve]
     base_depth: int
     spread: float
     took_s: float = 0.0
@@ -52,7 +54,9 @@ class Measured:
     def costs(self, drafter: str) -> Costs:
         """Curves of one drafter; of lookup when it is unknown."""
         draft = self.drafts.get(drafter)
-        return Costs(self.verify, draft or Curve.of({1: 0.0}), slope=self.slope, base_depth=self.base_depth)
+        return Costs(
+            self.verify, draft or Curve.of({1: 0.0}), slope=self.slope, base_depth=self.base_depth, batch=self.batch
+        )
 
 
 class Meter:
@@ -107,10 +111,12 @@ def measure(
     prompt: Sequence[int],
     *,
     budget_s: float = 10.0,
+    most_rows: int = 1,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Measured:
-    """Curves of the loaded target with these learned drafters. `prompt` is real text that ends in a question.
+    """Curves of the loaded target with these learned drafters. `prompt` is real text that ends in a question;
+    `most_rows` is how many sequences may decode together.
 
     Raises:
         Cancelled: `stop` said so.
@@ -127,6 +133,7 @@ def measure(
     base = verify.depth
     believed = {d.name: Acceptance() for d in drafters}
     _repeat(meter, verify, runs, believed, drafters, slow)
+    batch = _batches(meter, loop, tokenizer, scripted, prompt, most_rows, refused)
     slope = _slope(meter, loop, tokenizer, scripted, prompt, verify.depth - base, refused)
     drafts: dict[str, Curve] = {}
     for drafter in drafters:
@@ -137,6 +144,7 @@ def measure(
         drafts=drafts,
         priors={name: _prior(a) for name, a in believed.items()},
         slope=slope,
+        batch=batch,
         base_depth=base,
         spread=meter.spread("verify"),
         took_s=meter.spent_s,
@@ -230,6 +238,41 @@ def _slope(
     except Exception as error:  # noqa: BLE001  a missing slope must not cost the rest
         refused["slope"] = f"depth could not be measured ({type(error).__name__}: {error})"
         return Curve.of({1: 0.0})
+
+
+def _batches(
+    meter: Meter,
+    loop: Loop,
+    tokenizer: Tokenizer,
+    scripted: Scripted,
+    prompt: Sequence[int],
+    most: int,
+    refused: dict[str, str],
+) -> dict[int, Curve]:
+    """Verify curves of several sequences in one forward, for 2, 4, 8 … and the most there may be."""
+    out: dict[int, Curve] = {}
+    for size in sorted({2**i for i in range(1, most.bit_length()) if 2**i <= most} | ({most} if most > 1 else set())):
+        try:
+            runs = [_open(loop, tokenizer, Chain("scripted", (scripted,)), prompt[-16:]) for _ in range(size)]
+            batch = Batch()
+            for run in runs:
+                assert run.batch.state is not None
+                batch.join(run.sequence, run.batch.state)
+            for turn in range(REPEATS[0] + 1):
+                meter.say(f"measuring {size} at once", 0.87)
+                for width in BATCH_WIDTHS:
+                    for run in runs:
+                        run.dial(width - 1)
+                    began = time.perf_counter()
+                    loop.step(batch)
+                    if turn:
+                        meter.add(f"batch {size}", width, (time.perf_counter() - began) * 1e3)
+            out[size] = _rising(meter.curve(f"batch {size}"), flat=False)
+        except Cancelled:
+            raise
+        except Exception as error:  # noqa: BLE001  a grid with a hole serves, see Costs.verify_ms
+            refused[f"batch {size}"] = f"could not be measured ({type(error).__name__}: {error})"
+    return out
 
 
 def _rising(points: dict[int, float], *, flat: bool) -> Curve:

@@ -94,7 +94,7 @@ class Calibrator:
         """Take up what the store has; returns the names that are still missing. Quick; no model runs."""
         for name, drafter in self._names().items():
             found = self.store.get(self._identity(drafter).key)
-            if found is not None:
+            if found is not None and self._covers(found):
                 self._take(name, found)
             else:
                 stale = self.store.other(self.host.spec.name, name)
@@ -133,6 +133,7 @@ class Calibrator:
                         learned,
                         self._prompt(),
                         budget_s=budget_s,
+                        most_rows=self._most_rows,
                         progress=progress,
                         stop=stop,
                     )
@@ -142,7 +143,8 @@ class Calibrator:
         for name, drafter in names.items():
             identity = self._identity(drafter)
             try:
-                if force:
+                known = self.store.get(identity.key)
+                if known is not None and (force or not self._covers(known)):
                     self.store.forget(identity.key)
                 made = self.store.get_or(
                     identity.key, lambda n=name, d=drafter, i=identity: self._record(n, d, i, once(), busy)
@@ -183,6 +185,16 @@ class Calibrator:
             costs = calibration.costs
             worth = not costs.flat(drafter.max_draft)
             drafter.costs = (lambda k: costs.round_ms(k)) if worth else None  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def _most_rows(self) -> int:
+        return int(getattr(getattr(self.host, "options", None), "max_batch", 1))
+
+    def _covers(self, calibration: Calibration) -> bool:
+        """Whether its batches are as large as this engine's, or could not be measured."""
+        most = self._most_rows
+        grid = calibration.costs.batch
+        return most <= max(grid, default=1) or any(name.startswith("batch") for name in calibration.refused)
 
     def _names(self) -> dict[str, Drafter[Any] | None]:
         names: dict[str, Drafter[Any] | None] = {LOOKUP: None}

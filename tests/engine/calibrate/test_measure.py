@@ -46,6 +46,16 @@ def test_curves_cover_every_width_and_never_fall(loop: Loop):
     assert said[-1] == 1.0
     assert found.slope(1) >= 0.0
     assert not found.refused
+    assert found.batch == {}
+
+
+def test_a_batch_has_a_grid_of_its_own(loop: Loop):
+    found = measure(loop, ByteTokenizer(), [], PROMPT, budget_s=0.2, most_rows=3)
+    assert sorted(found.batch) == [2, 3]
+    assert [w for w, _ in found.batch[2].points] == [1, 2, 4, 8]
+    costs = found.costs("lookup")
+    assert costs.verify_ms(4, rows=3) == found.batch[3](4)
+    assert not found.refused
 
 
 def test_a_full_block_drafter_has_one_price(loop: Loop):
@@ -122,6 +132,12 @@ def test_an_engine_measures_once_and_the_next_one_reads(loop: Loop, tmp_path: Pa
     assert second.host.exclusive == 0
     second.measure(force=True, budget_s=0.2)
     assert second.host.exclusive == 1
+
+    wider = Calibrator(Host(loop, drafter("one")), store)
+    wider.host.options = SimpleNamespace(max_batch=2)  # pyright: ignore[reportAttributeAccessIssue]
+    assert wider.load() == [LOOKUP, "one"], "the known curves lack batches"
+    wider.measure(budget_s=0.2)
+    assert Calibrator(wider.host, store).load() == []
 
 
 def test_another_drafter_of_the_same_name_is_another_measurement(loop: Loop, tmp_path: Path):
