@@ -10,12 +10,13 @@ import base64
 import binascii
 import hashlib
 import io
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 from engine.errors import ImageUnsupported, PictureUnreadable
 
@@ -105,13 +106,58 @@ def read_picture(source: str | Path | bytes, name: str = "") -> Picture:
     return Picture(label, image, digest[:32], len(data), note)
 
 
+_MENTION = re.compile(r"""(?<!\S)@(?:"([^"\n]+)"|'([^'\n]+)'|((?:\\.|[^\s\\])+))""")
+
+
 def looks_like_picture(text: str) -> bool:
     """Whether a typed or pasted word is the path of an existing picture file."""
-    path = Path(text.strip().strip("'\"")).expanduser()
-    try:
-        return path.suffix.lower() in EXTENSIONS and path.is_file()
-    except OSError:
-        return False
+    return _existing(text) is not None
+
+
+def attached(text: str) -> list[str | Path]:
+    """A message in parts: `@path` and lines that are nothing but the path of a picture (pasted, or dropped onto the
+    terminal) become paths, in their places; what names no existing picture file stays text."""
+    parts: list[str | Path] = []
+    for line in text.splitlines(keepends=True):
+        whole = _existing(line)
+        if whole is not None:
+            parts.append(whole)
+            continue
+        begin = 0
+        for match in _MENTION.finditer(line):
+            word = next(g for g in match.groups() if g)
+            spare = 0 if match[3] is None else len(word) - len(word.rstrip(".,;:!?)"))
+            for left_out in (0, spare):
+                path = _existing(word[: len(word) - left_out])
+                if path is not None:
+                    parts += [line[begin : match.start()], path]
+                    begin = match.end() - left_out
+                    break
+        parts.append(line[begin:])
+    joined: list[str | Path] = []
+    for part in parts:
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += part
+        elif part:
+            joined.append(part)
+    return joined
+
+
+def _existing(word: str) -> Path | None:
+    """The picture file that a word names: quoted, with escaped spaces, or as a file URL."""
+    word = word.strip()
+    if len(word) > 1 and word[0] == word[-1] and word[0] in "'\"":
+        word = word[1:-1]
+    if word.startswith("file://"):
+        word = unquote(word.removeprefix("file://"))
+    for spelt in (word, re.sub(r"\\(.)", r"\1", word)):
+        path = Path(spelt).expanduser()
+        try:
+            if path.suffix.lower() in EXTENSIONS and path.is_file():
+                return path
+        except (OSError, ValueError):
+            return None
+    return None
 
 
 def check_pictures(model: str, eye: Eye | None, pictures: Sequence[Picture]) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from engine import vision
 from engine.errors import ImageUnsupported, PictureUnreadable
-from engine.vision import check_pictures, looks_like_picture, read_picture
+from engine.vision import attached, check_pictures, looks_like_picture, read_picture
 
 
 def encoded(image: Image.Image, format: str = "PNG", **options: object) -> bytes:
@@ -181,3 +181,34 @@ def test_a_text_model_refuses_by_name() -> None:
     with pytest.raises(ImageUnsupported, match=r"tiny reads text only.*cat\.png"):
         check_pictures("tiny", None, [picture])
     check_pictures("tiny", None, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("what is @{0}?", ["what is ", 0, "?"]),
+        ("what is @{0} here", ["what is ", 0, " here"]),
+        ("@{0} @{0}", [0, " ", 0]),
+        ("{0}", [0]),
+        ("'{0}'", [0]),
+        ("look:\n{0}\nwell?", ["look:\n", 0, "well?"]),
+        ("file://{0}", [0]),
+        ('see @"{1}" now', ["see ", 1, " now"]),
+        ("{1}", [1]),
+        ("{2}", [1]),
+        ("@{2} x", [1, " x"]),
+        ("mail me@{0}", ["mail me@{0}"]),
+        ("@nobody and @/etc/passwd", ["@nobody and @/etc/passwd"]),
+        ("", []),
+        ("plain words\n", ["plain words\n"]),
+    ],
+)
+def test_paths_in_a_message_become_pictures_in_their_places(
+    tmp_path: Path, text: str, expected: list[str | int]
+) -> None:
+    plain, spaced = tmp_path / "a.png", tmp_path / "two words.png"
+    plain.write_bytes(b"x")
+    spaced.write_bytes(b"x")
+    names = (str(plain), str(spaced), str(spaced).replace(" ", "\\ "))
+    wanted = [e.format(*names) if isinstance(e, str) else (plain, spaced)[e] for e in expected]
+    assert attached(text.format(*names)) == wanted
