@@ -14,6 +14,7 @@ from server.bridge import Ledger
 from server.errors import from_engine
 from server.model import (
     Broken,
+    CallArguments,
     CallEnd,
     CallStart,
     Delta,
@@ -49,6 +50,22 @@ class Plain:
 
     def flush(self) -> list[Segment]:
         return []
+
+
+def merged(deltas: list[Delta]) -> list[Delta]:
+    """One delta for neighbours of a kind: a round's tokens travel together."""
+    out: list[Delta] = []
+    for delta in deltas:
+        last = out[-1] if out else None
+        if isinstance(delta, Text) and isinstance(last, Text):
+            out[-1] = Text(last.text + delta.text, last.logprobs + delta.logprobs)
+        elif isinstance(delta, Reasoning) and isinstance(last, Reasoning):
+            out[-1] = Reasoning(last.text + delta.text)
+        elif isinstance(delta, CallArguments) and isinstance(last, CallArguments) and last.index == delta.index:
+            out[-1] = CallArguments(delta.index, last.text + delta.text)
+        else:
+            out.append(delta)
+    return out
 
 
 class Choice:
@@ -89,7 +106,7 @@ class Choice:
                 self._queued_ms = event.queued_ms
                 return [*self._start(event.tokens, event.cached), Progress(event.tokens, event.tokens, event.cached)]
             case Tokens():
-                return [d for piece in event.pieces for d in self._piece(piece)]
+                return merged([d for piece in event.pieces for d in self._piece(piece)])
             case Finished():
                 return self._finish(event)
             case Failed():

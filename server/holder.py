@@ -20,7 +20,7 @@ Opener = Callable[[str, dict[str, Any]], Engine]
 def public_name(engine: Engine) -> str:
     """What clients call the model; a folder or file is called by its last part, where it lies is nobody's business."""
     name = engine.spec.name
-    return Path(name).name.removesuffix(".gguf") if Path(name).is_absolute() else name
+    return Path(name).name.removesuffix(".gguf") if Path(name).exists() else name
 
 
 class Holder:

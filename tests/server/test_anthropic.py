@@ -118,7 +118,7 @@ def test_a04_thinking(start: Any, kind: str) -> None:
 
 
 def test_a05_tool_call_streams_its_input(start: Any) -> None:
-    live = start(Script("Let me.\n" + call_text("run", {"command": 'echo <tool_call> "x"'})))
+    live = start(Script("Let me.\n" + call_text("run", {"command": 'echo <tool_call> "x"'}), delay=0.03))
     found = stream(live, tools=[TOOL])
     block = next(e for e in found if e["type"] == "content_block_start" and e["content_block"]["type"] == "tool_use")
     assert block["content_block"]["input"] == {}

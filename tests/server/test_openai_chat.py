@@ -259,7 +259,7 @@ def test_o35_tool_calls_are_the_same_streamed_and_not(start: Any) -> None:
         + "\n"
         + call_text("get_weather", {"city": "Ulm", "days": 1})
     )
-    live = start(Script(text))
+    live = start(Script(text, delay=0.03))
     whole = client(live).chat.completions.create(model="toy-model", messages=USER, tools=[TOOL])
     assert whole.choices[0].finish_reason == "tool_calls"
     calls = [(c.function.name, json.loads(c.function.arguments)) for c in whole.choices[0].message.tool_calls]

@@ -113,7 +113,7 @@ def test_r02_reasoning_text_and_calls_in_order(start: Any) -> None:
     text = (
         "<think>\nhm\n</think>\n\nWords.\n" + call_text("run", {"cmd": "ls"}) + "\n" + call_text("run", {"cmd": "pwd"})
     )
-    live = start(Script(text))
+    live = start(Script(text, delay=0.03))
     found = stream(live, tools=[TOOL])
     assert [i["type"] for i in found[-1]["response"]["output"]] == [
         "reasoning",
