@@ -50,8 +50,6 @@ class Card:
     context: str = ""
     """What a person should know about long contexts."""
     note: str = ""
-    source: str = ""
-    """Where the pairing is published."""
     path: str = ""
     """The card's own file."""
 

@@ -120,9 +120,7 @@ def _failure(repo: str, kind: str, text: str) -> DsparkError:
                 f"{repo} is not complete on this machine, and the hub cannot be reached. Connect and try again."
             )
         case "gated":
-            return Gated(
-                f"{repo} wants its licence accepted: open https://huggingface.co/{repo}, then run `hf auth login`."
-            )
+            return Gated(f"{repo} wants its licence accepted on its page of the hub; then run `hf auth login`.")
         case "unknown":
             return UnknownModel(f"The hub has no {repo}, or it is private: check the name, or run `hf auth login`.")
         case "space":

@@ -17,7 +17,7 @@ CARDS = sorted((Path(catalog_module.__file__).parent / "cards").glob("*.toml"))
 def test_every_card_parses_and_is_named_by_its_file(file: Path):
     card = parse(file)
     assert card.id == file.stem == card.id.lower()
-    assert card.title and card.source.startswith("https://")
+    assert card.title
     assert "/" in card.target or card.target.startswith("wheel:")
     for reference in card.drafters.values():
         if reference.startswith(BUNDLED):
