@@ -33,6 +33,8 @@ __all__ = ["Hit", "Mark", "Match", "PrefixCache", "Stats"]
 
 MEMORY = 0.8
 """How much of the measured prefill rate each new one leaves."""
+LEAST = 32
+"""Fewer tokens are no measurement of a rate."""
 MAX_NODES = 2048
 """Keeps the number of live buffers far from the limit that Metal has per process."""
 
@@ -213,7 +215,7 @@ class PrefixCache:
         point = node.checkpoint.arrays() if node.checkpoint is not None else []
         mx.async_eval([b.arrays for b in node.blocks], point, [contexts.arrays_of(c) for c in held.values()])
         if kind == "turn" and self.disk is not None:
-            self.disk.keep(key, layout, node)
+            self.disk.keep(key, layout, node, space.ms_per_token)
         self._note()
         return True
 
@@ -288,9 +290,9 @@ class PrefixCache:
     # Housekeeping ----------------------------------------------------------------------------------------------------
 
     def learn(self, key: str, tokens: int, ms: float) -> None:
-        """A measured prefill: the rate behind `saved_ms` and behind the value of what is kept. Long ones count more:
-        the few tokens of a warm turn say little about a long prompt."""
-        if tokens > 0 and ms > 0:
+        """A measured prefill: the rate behind `saved_ms` and behind the value of what is kept. Long ones count more,
+        and the few tokens of a warm turn say nothing about a long prompt."""
+        if tokens >= LEAST and ms > 0:
             space = self._space(key)
             space.measured = (space.measured[0] * MEMORY + tokens, space.measured[1] * MEMORY + ms)
 
@@ -362,7 +364,8 @@ class PrefixCache:
         if space is None:
             space = self._spaces[key] = _Space()
             if self.disk is not None:
-                space.layout = self.disk.attach(key, space.tree)
+                space.layout, rate = self.disk.attach(key, space.tree)
+                space.measured = (LEAST, rate * LEAST) if rate else (0.0, 0.0)
         return space
 
 

@@ -81,9 +81,11 @@ class DiskTier:
             self._segments = {s.id: s for s in scan(self.folder)}
         return self._segments
 
-    def attach(self, key: str, tree: Tree) -> Layout | None:
-        """Put the files of one state key into its tree, as nodes whose blocks are read when they are needed."""
+    def attach(self, key: str, tree: Tree) -> tuple[Layout | None, float]:
+        """Put the files of one state key into its tree, as nodes whose blocks are read when they are needed. Returns
+        their layout and the prefill rate that was measured when the newest was written, in ms per token or 0."""
         layout: Layout | None = None
+        rates: dict[float, float] = {}
         known: dict[str, Tokens] = {}
         with self._lock:
             mine = [s for s in self.index().values() if s.folder == digest(key) and s.alive]
@@ -102,14 +104,15 @@ class DiskTier:
                     continue
                 tokens = np.concatenate([before, np.array(file.read("tokens"))])
                 known[segment.id] = tokens
+                rates[segment.used] = float(file.meta["ms_per_token"])
                 _graft(tree, tokens, segment, file)
             except (OSError, ValueError, KeyError, TypeError):
                 segment.state = "dead"
-        return layout
+        return layout, rates[max(rates)] if rates else 0.0
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
-    def keep(self, key: str, layout: Layout, node: Node) -> None:
+    def keep(self, key: str, layout: Layout, node: Node, ms_per_token: float = 0.0) -> None:
         """Write, in the background, what of the path to this node is on no file yet."""
         if node.end < self.least or self._errors >= MAX_ERRORS:
             return
@@ -132,7 +135,8 @@ class DiskTier:
                 return
             tokens = np.concatenate(held)
             segment = self._segment(key, tokens, start, parent, point is not None)
-            if not self._write(segment, _encode(key, self.label, layout, tokens[start:], step, blocks, point, segment)):
+            facts = {"key": key, "label": self.label, "ms_per_token": ms_per_token}
+            if not self._write(segment, _encode(facts, layout, tokens[start:], step, blocks, point, segment)):
                 return
             for i, block in enumerate(blocks):
                 block.source, block.index, block.offset = segment, i, 0
@@ -238,8 +242,7 @@ def _stored(source: object) -> bool:
 
 
 def _encode(
-    key: str,
-    label: str,
+    facts: dict[str, Any],
     layout: Layout,
     tokens: Tokens,
     node: Node,
@@ -263,9 +266,8 @@ def _encode(
             contexts[name] = pack(context, f"context.{name}", extra)
             arrays |= extra
     meta = {
+        **facts,
         "format": FORMAT,
-        "key": key,
-        "label": label,
         "parent": segment.parent,
         "start": segment.start,
         "end": segment.end,

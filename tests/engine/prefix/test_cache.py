@@ -278,6 +278,8 @@ def test_shed_keeps_the_two_deepest_checkpoints() -> None:
 def test_saved_time_is_measured_or_nothing() -> None:
     cache = PrefixCache(1 << 20)
     assert cache.saved_ms("k", 100) == 0.0
+    cache.learn("k", 3, 50.0)
+    assert cache.saved_ms("k", 100) == 0.0
     cache.learn("k", 100, 50.0)
     assert cache.saved_ms("k", 200) == pytest.approx(100.0)
 

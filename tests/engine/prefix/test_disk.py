@@ -83,6 +83,13 @@ def test_a_small_budget_reads_what_fits(tmp_path: Path) -> None:
     assert cache.nbytes <= 400
 
 
+def test_the_measured_rate_comes_back(tmp_path: Path) -> None:
+    cache = opened(tmp_path)
+    cache.learn("k", 100, 50.0)
+    store(cache, TURNS, ("append",))
+    assert opened(tmp_path).saved_ms("k", 10) == pytest.approx(5.0)
+
+
 def test_drafter_contexts_come_back(tmp_path: Path) -> None:
     cache, tokens = opened(tmp_path), list(range(40))
     held = {"lookup": LookupSnapshot(tuple(tokens))}

@@ -75,11 +75,10 @@ def test_contexts_survive_a_restart(engine: Engine, drafter: str, tmp_path: Path
         key = engine.spec.fingerprint
         found = engine.run_exclusive(lambda cache=cache, key=key: cache.match([*TEXT[:70], 1], key, drafter))
         assert found is not None
+        assert found.context is not None
+        assert found.context.length >= 70
         assert cache.disk is not None
         cache.disk.close()
-    context = found.context
-    assert context is not None
-    assert context.length >= 70
 
 
 def test_switching_drafters_keeps_the_prefix(engine: Engine) -> None:
