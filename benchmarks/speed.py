@@ -58,22 +58,35 @@ COPY = {
 """Prompts that SmolLM2-135M-Instruct obeys: it re-emits its context."""
 
 
+STEPS = (
+    ("strip_blanks", "lines", "Remove lines that hold nothing but spaces."),
+    ("parse_header", "text", "Read the column names of the first line."),
+    ("guess_types", "columns", "Decide which columns are numbers and which are dates."),
+    ("fill_missing", "rows", "Replace empty cells by the median of their column."),
+    ("drop_duplicates", "records", "Keep the first of several equal records."),
+    ("convert_units", "values", "Turn pounds into kilograms and miles into kilometres."),
+    ("sort_by_date", "entries", "Order entries from the oldest to the newest."),
+    ("group_by_city", "people", "Put everybody who lives in the same city together."),
+    ("count_words", "documents", "Count how often each word occurs in all documents."),
+    ("find_outliers", "samples", "Mark samples that lie far from all the others."),
+    ("scale_features", "matrix", "Bring every column to mean zero and variance one."),
+    ("split_sets", "data", "Separate training, validation and test sets."),
+    ("draw_chart", "series", "Draw one bar for each month of the year."),
+    ("write_report", "summary", "Write the summary to a file as plain text."),
+    ("send_mail", "message", "Send the message to everybody on the list."),
+)
+
+
 def long_file(name: str) -> str:
-    """150 lines of Python about `name`."""
-    lines: list[str] = []
-    for i in range(15):
-        lines += [
-            f"def step_{i}({name}, rate={i + 1}):",
-            f'    """Apply step {i} to the {name}."""',
-            f"    if {name} is None:",
-            f'        raise ValueError("step {i} needs a {name}")',
-            f"    {name} = {name} + rate * {i + 2}",
-            f"    if {name} > {100 * (i + 1)}:",
-            f"        {name} = {100 * (i + 1)}",
-            f"    return {name}",
-            "",
-            "",
-        ]
+    """About 150 lines of Python in which the function `name` is defined once and called three times."""
+    lines = ["import statistics", "", "", f"def {name}(path):", '    """Read a table from a file."""']
+    lines += ["    with open(path) as file:", "        return [line.split(',') for line in file]", "", ""]
+    for i, (verb, noun, what) in enumerate(STEPS):
+        lines += [f"def {verb}({noun}, limit={7 * i + 3}):", f'    """{what}"""']
+        lines += [f"    {noun} = {name}({noun!r})"] if i % 6 == 2 else [f"    kept_{i} = []"]
+        lines += [f"    for index, item in enumerate({noun}):", f"        if index > limit * {i + 2}:"]
+        lines += [f"            return {verb}.__name__, kept_{i}", f"        kept_{i}.append((index, item))"]
+        lines += [f"    return statistics.mode({noun})", "", ""]
     return "\n".join(lines)
 
 
@@ -168,9 +181,9 @@ def sections(engine: Engine, args: argparse.Namespace) -> dict[str, list[Request
             lines = (Path(args.prompts) / f"{name}.jsonl").read_text("utf-8").splitlines()[: args.each]
             chat += [json.loads(line)["turns"][0] for line in lines]
         chat = chat[len(CHAT) :]
-    script = engine.tokenizer.encode(long_file("balance"))
+    script = engine.tokenizer.encode(long_file("read_table"))
     scripted = ask(
-        "Rename total to balance in this file and print all of it:\n\n" + long_file("total"),
+        "Rename load_table to read_table in this file and print all of it:\n\n" + long_file("load_table"),
         max_tokens=min(args.scripted, len(script)),
     )
     found = {
@@ -189,7 +202,7 @@ def fresh(request: Request, script: Sequence[int]) -> Request:
 
 
 def measure(engine: Engine, args: argparse.Namespace) -> dict[str, dict[str, Taken]]:
-    script = engine.tokenizer.encode(long_file("balance"))
+    script = engine.tokenizer.encode(long_file("read_table"))
     out: dict[str, dict[str, Taken]] = {}
     for section, requests in sections(engine, args).items():
         modes = {"plain": ours(engine, False, args.cap), "lookup": ours(engine, True, args.cap)}

@@ -18,12 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from engine import backend
     from engine.bench import bench
     from engine.calibrate.session import load_per_core
     from engine.core import Request
 
     prompts = read_prompts(args)
-    busy = load_per_core()
+    busy, on_cpu = load_per_core(), backend.is_cpu()
     with opened(args) as (engine, meter):
         modes = args.modes.split(",") if args.modes else list(engine.chains)
         stop_ids = frozenset[int]() if args.no_stop else None
@@ -53,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
                     row.label,
                     row.tokens_per_s,
                     row.ratio,
+                    *([row.cpu_ratio] if on_cpu else []),
                     f"{row.per_round:.2f}",
                     f"{100 * row.acceptance:.0f} %" if row.draft_rounds else "-",
                     f"{100 * row.lookup_acceptance:.0f} %" if row.lookup_rounds else "-",
@@ -61,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
                 )
                 for row in rows
             ]
-            head = ("mode", "tok/s", "vs plain", "tok/round", "draft", "lookup", "host", "checked")
+            by_cpu = ["by cpu"] if on_cpu else []
+            head = ("mode", "tok/s", "vs plain", *by_cpu, "tok/round", "draft", "lookup", "host", "checked")
             print(table(head, cells))
             print(
                 f"{engine.spec.name}: {len(prompts)} prompts × {args.trials} turns, up to {args.tokens} tokens; "
