@@ -14,9 +14,11 @@ from textual.app import SuspendNotSupported
 from textual.content import Content
 from textual.widgets import Static
 
+from engine import paths
 from engine.sanitize import clean
 from tui.chat import Turn
 from tui.keys import KEYS
+from tui.prefs import Prefs, Wishes, save
 from tui.widgets.answer_view import View
 
 if TYPE_CHECKING:
@@ -52,6 +54,9 @@ class Actions(Base):
         composer: Composer
         load_error: str
         known_themes: Any
+        prefs: Prefs
+        wishes: Wishes
+        no_color: bool
 
         def start_loading(self) -> None: ...
         def show_header(self) -> None: ...
@@ -94,6 +99,7 @@ class Actions(Base):
     def action_view(self) -> None:
         view = VIEWS[(VIEWS.index(self.transcript.view) + 1) % len(VIEWS)]
         self.transcript.show(view)
+        self.remember(view=str(view))
         self.say(VIEW_NAMES[view])
 
     def action_panels(self) -> None:
@@ -104,6 +110,7 @@ class Actions(Base):
         from tui.widgets.side_bar import SideBar
 
         self._panel_mode = PANEL_MODES.index(mode)
+        self.remember(panels=mode)
         side = self.query_one(SideBar)
         side.set_class(mode == "off", "-off")
         side.styles.display = "none" if mode == "off" else None  # pyright: ignore[reportAttributeAccessIssue]
@@ -187,6 +194,23 @@ class Actions(Base):
         if controller.busy and controller.turn is not None:
             return f"answering · {controller.turn.answer.tally.tokens} tok"
         return ""
+
+    def restore_look(self) -> None:
+        """As the app was left, and from now on remember changes."""
+        if self.prefs.view in [str(v) for v in VIEWS]:
+            self.transcript.view = View(self.prefs.view)
+        if self.prefs.panels in PANEL_MODES[1:]:
+            self.set_panels(self.prefs.panels)
+        self.theme_changed_signal.subscribe(self, lambda theme: self.remember(theme=theme.name))
+        for note in self.wishes.notes:
+            self.say(note, "warning")
+
+    def remember(self, **choices: str) -> None:
+        """Keep a choice for the next start."""
+        for name, value in choices.items():
+            setattr(self.prefs, name, value)
+        if not self.no_color:  # a theme that was forced is no choice
+            save(paths.state() / "app.json", self.prefs)
 
     def report_themes(self) -> None:
         for failure in self.known_themes.failures:

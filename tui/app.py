@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ from textual.widgets import Footer, Static
 import themes
 from engine import paths
 from engine.core import Event, Failed, Finished, Tokens
+from tui import crash, prefs
 from tui.actions import Actions
 from tui.bridge import Bridge
 from tui.chat import Turn
@@ -101,14 +103,30 @@ class ChatApp(Chats, ScreenCommands, Actions, App[int]):
         self._panels_at = 0.0
         self._unseen = 0
         self._draining = False
+        self._measured: tuple[str, Any] = ("", None)
         for theme in self.known_themes.themes.values():
             self.register_theme(to_textual(theme))
-        wanted = options.theme or themes.DEFAULT
+        self.prefs = prefs.load(paths.state() / "app.json")
+        self.wishes = prefs.wishes(paths.settings_file())
+        self.set_keymap(self.wishes.keys)
+        self.crash_note = ""
+        wanted = options.theme or self.prefs.theme or themes.DEFAULT
         self.theme = ANSI if self.no_color else wanted if wanted in self.available_themes else themes.DEFAULT
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         theme = self.current_theme
         return defaults(self.known_themes, dark=theme.dark, ansi=theme.ansi, no_color=self.no_color)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """A fault that nobody caught: leave the terminal in order, and a report instead of a trace."""
+        if self.is_headless:
+            super()._handle_exception(error)
+            return
+        if not self.crash_note:
+            self.crash_note = crash.report(error, paths.state())
+            log.critical("the app failed", exc_info=error)
+        self._return_code = 1
+        self._close_messages_no_wait()
 
     def compose(self) -> ComposeResult:
         yield ChatHeader(id="header")
@@ -134,6 +152,7 @@ class ChatApp(Chats, ScreenCommands, Actions, App[int]):
         self.composer.focus()
         await self.transcript.notice(Notice(id="notice"))
         self.report_themes()
+        self.restore_look()
         self.show_header()
         await self.open_store()
         if self.options.prompt:
@@ -301,6 +320,8 @@ class ChatApp(Chats, ScreenCommands, Actions, App[int]):
     def figures(self) -> Figures:
         controller = self.controller
         engine: Any = controller.engine
+        if not controller.busy or controller.drafter != self._measured[0]:  # prediction is not for every frame
+            self._measured = controller.drafter, getattr(engine, "calibration", None)
         return Figures(
             turn=controller.last,
             session=controller.session,
@@ -308,7 +329,7 @@ class ChatApp(Chats, ScreenCommands, Actions, App[int]):
             drafters=tuple(controller.drafters),
             drafter=controller.drafter or "none",
             cache=getattr(engine, "cache_stats", None),
-            calibration=getattr(engine, "calibration", None),
+            calibration=self._measured[1],
         )
 
     def show_figures(self) -> None:
@@ -343,11 +364,14 @@ def run(options: Options) -> int:
         from tui.plain import run as run_plain
 
         return run_plain(options)
+    crash.log_to(paths.state() / "dspark.log")
     app = ChatApp(options, History(paths.state() / "history.jsonl"))
     with stderr_to(paths.state() / "stderr.log"):
-        code = app.run()
+        code = app.run(mouse=app.wishes.mouse)
     app.close_store()
     engine = app.controller.engine
     if engine is not None:
         engine.close()
+    if app.crash_note:
+        sys.stderr.write(app.crash_note + "\n")
     return app.return_code or code or 0

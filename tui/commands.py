@@ -260,6 +260,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("panels", "[all|compact|off]", "side panels", None),
     Command("ribbon", "[letters|bars]", "the row of rounds", None),
     Command("theme", "[name]", "list the themes, or switch", None),
+    Command("calibrate", "", "measure this machine again for the model and its drafters", None),
     Command("stats", "[turn|session]", "figures in words", _stats),
     Command("ctx", "", "how full the context is", _ctx),
     Command("quit", "", "leave; the chat is saved", _quit, ("exit", "q")),

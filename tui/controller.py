@@ -66,7 +66,13 @@ class Controller:
         assert engine is not None
         try:
             prompt = engine.format.prompt(self.chat.messages(), thinking=self.config.thinking)
-            request = self.config.request(prompt.ids, boundaries=prompt.boundaries, id=turn.id, logprobs=self.logprobs)
+            request = self.config.request(
+                prompt.ids,
+                boundaries=prompt.boundaries,
+                logprobs=self.logprobs,
+                conversation=self.chat.id,
+                id=turn.id,
+            )
             self._ticket = engine.submit(request, listener)
         except Exception as error:  # the edge of a request: the screen says it as a sentence
             log.exception("a request could not be made")

@@ -169,11 +169,13 @@ class Tally:
         return [p for p in self.positions.get(source, []) if p.drafted >= floor]
 
 
-def speed_up(turn: Tally, all_turns: Tally) -> float | None:
-    """Rate of the turn against plain rounds measured in this conversation; None when either is missing."""
-    if turn.rate is None or all_turns.plain_rate is None or not turn.drafting:
+def speed_up(turn: Tally, session: Tally, measured: float = 0.0) -> float | None:
+    """Rate of the turn against plain decoding: as it went in this session, else as the calibration measured it; None
+    when neither is known."""
+    plain = session.plain_rate or measured or None
+    if turn.rate is None or plain is None or not turn.drafting:
         return None
-    return turn.rate / all_turns.plain_rate
+    return turn.rate / plain
 
 
 BARS = " ▁▂▃▄▅▆▇█"

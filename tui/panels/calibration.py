@@ -11,7 +11,7 @@ def draw(figures: Figures, width: int) -> Content:
     view = figures.calibration
     curve: list[tuple[int, float]] = list(getattr(view, "curve", ()) or ())
     if view is None or not curve:
-        return lines(dim("not measured on this machine"), dim("run: dspark-chat calibrate"))
+        return lines(dim("not measured on this machine"), dim("/calibrate takes about ten seconds"))
     shown = curve[: max(1, (width - 6) // 5)]
     rows = [
         Content("width" + "".join(f"{w:>5}" for w, _ in shown)),
@@ -28,9 +28,9 @@ def draw(figures: Figures, width: int) -> Content:
     date = str(getattr(view, "date", "") or "")
     if date:
         stale = bool(getattr(view, "stale", False))
-        rows.append(
-            Content.styled(date + (" · stale, measure again" if stale else ""), "$warning" if stale else "$faint")
-        )
+        reason = str(getattr(view, "reason", "") or "")
+        text = f"{date} · {reason}" if reason else date
+        rows.append(Content.styled(text, "$warning" if stale else "$faint"))
     return lines(*rows)
 
 

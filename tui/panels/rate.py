@@ -12,8 +12,9 @@ def draw(figures: Figures, width: int) -> Content:
     turn, session = figures.turn, figures.session
     if turn.rate is None:
         return dim("no answer yet")
-    plain = session.plain_rate
-    gain = speed_up(turn, session)
+    measured = float(getattr(figures.calibration, "plain", 0.0) or 0.0)
+    plain = session.plain_rate or measured or None
+    gain = speed_up(turn, session, measured)
     beside = f"  plain {plain:.1f}" if plain is not None else "  plain: not measured"
     head = Content.assemble((f"{turn.rate:.1f}", "bold"), beside)
     body = Content.styled(spark(list(turn.seconds), width), "$primary")

@@ -5,6 +5,7 @@ Only rows that changed are drawn again, and layout happens only when their numbe
 
 from __future__ import annotations
 
+import logging
 from enum import StrEnum
 from typing import ClassVar
 
@@ -18,7 +19,7 @@ from textual.widget import Widget
 
 from themes import SYNTAX
 from tui.chat import Answer
-from tui.markdown.document import Document
+from tui.markdown.document import Document, plain_lines
 from tui.markdown.lines import Line, Run
 from tui.provenance import NAMES, runs
 from tui.trace import Decode, Trace
@@ -33,6 +34,8 @@ MARKDOWN_NAMES = (
 )
 """Style names that rows of Markdown, of the trace and of the footer use."""
 
+log = logging.getLogger("dspark.tui")
+
 
 class View(StrEnum):
     """What F4 steps through."""
@@ -43,6 +46,30 @@ class View(StrEnum):
     """Markdown with syntax colours."""
     TRACE = "trace"
     """Raw tokens and rounds."""
+
+
+class Verbatim:
+    """The text as it is, wrapped: what is shown when Markdown fails."""
+
+    def __init__(self, answer: Answer, width: int) -> None:
+        self.width = width
+        self._answer = answer
+        self._lines: list[Line] = []
+
+    def resize(self, width: int) -> None:
+        self.width = width
+
+    def finish(self) -> None: ...
+
+    def settle(self) -> int:
+        self._lines = plain_lines(self._answer.text, bytes(self._answer.prov), self.width)
+        return 0
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def line(self, y: int) -> Line:
+        return self._lines[y] if y < len(self._lines) else Line(())
 
 
 class AnswerView(Growing, Widget):
@@ -107,7 +134,7 @@ class AnswerView(Growing, Widget):
         self.answer = answer
         self._view = view
         self._decode = decode
-        self._doc: Document | Trace = Document(1)
+        self._doc: Document | Trace | Verbatim = Document(1)
         self._shown = 0
         """Rounds that the trace has ended."""
         self._footer: list[Line] = []
@@ -129,7 +156,7 @@ class AnswerView(Growing, Widget):
             self._feed_trace(self._doc)
         elif self.answer.status.over:
             self._doc.finish()
-        first = self._doc.settle()
+        first = self._settle()
         self._footer = footer_lines(self.answer, self._doc.width)
         height = len(self._doc) + len(self._footer)
         for y in [y for y in self._strips if y >= first]:
@@ -137,6 +164,15 @@ class AnswerView(Growing, Widget):
         changed = Region(0, first, max(1, self.size.width), max(1, max(height, self._height) - first))
         grown, self._height = height != self._height, height
         self.refresh(changed, layout=grown)
+
+    def _settle(self) -> int:
+        """Rows up to date. A fault in drawing Markdown costs the Markdown of this answer, never the app."""
+        try:
+            return self._doc.settle()
+        except Exception:  # text of a model may find a fault in a parser or a highlighter
+            log.exception("an answer is shown without Markdown")
+            self._doc = Verbatim(self.answer, self._doc.width)
+            return self._doc.settle()
 
     def show(self, view: View) -> None:
         """Change the view."""
@@ -186,7 +222,7 @@ class AnswerView(Growing, Widget):
         if width != self._doc.width:
             self._doc.resize(width)
             self._strips.clear()
-        self._doc.settle()
+        self._settle()
         self._footer = footer_lines(self.answer, width)
         self._height = len(self._doc) + len(self._footer)
         return self._height

@@ -1,0 +1,90 @@
+"""How the app behaves when something is odd: settings, memory of choices, faults."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.tui.drive import ask, running, shown, wait_until
+from tests.tui.fakes import script
+from tui import crash, prefs
+from tui.markdown.document import Document
+
+
+def home(*parts: str) -> Path:
+    return Path(os.environ["DSPARK_HOME"]).joinpath(*parts)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+async def test_a_fault_in_drawing_costs_the_markdown_of_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Document) -> int:
+        raise ZeroDivisionError
+
+    async with running() as (app, pilot, engine):
+        ticket = await ask(pilot, engine, "go")
+        ticket.prefilled()
+        monkeypatch.setattr(Document, "settle", broken)
+        ticket.say(*script("Some **bold** words"))
+        await wait_until(pilot, lambda: "Some **bold** words" in shown(app))
+        ticket.finish()
+        await wait_until(pilot, lambda: not app.controller.busy)
+
+
+async def test_choices_are_remembered() -> None:
+    async with running() as (app, pilot, _):
+        app.theme = "dspark-light"
+        await pilot.press("f4", "f6")
+        await pilot.pause()
+    async with running() as (app, pilot, _):
+        assert app.theme == "dspark-light"
+        assert app.transcript.view == "markdown"
+        assert "CALIBRATION" not in shown(app)
+
+
+async def test_a_damaged_memory_is_no_obstacle() -> None:
+    for text in ("{", "[]", '{"theme": 5, "view": "nonsense", "panels": "nonsense"}', '{"theme": "no-such-theme"}'):
+        write(home("state", "app.json"), text)
+        async with running() as (app, _, __):
+            assert app.theme == "dspark-dark"
+
+
+async def test_keys_are_remapped_by_id_and_odd_entries_are_named() -> None:
+    write(home("config", "config.toml"), '[keys]\nview = "f9"\nnonsense = "f10"\nquit = 5\n[app]\nmouse = false\n')
+    async with running() as (app, pilot, _):
+        await pilot.press("f9")
+        assert app.transcript.view == "markdown"
+        await pilot.press("f4")
+        assert app.transcript.view == "markdown"
+        assert not app.wishes.mouse
+        assert len(app.wishes.notes) == 2
+
+
+async def test_a_bad_theme_is_listed_and_not_fatal() -> None:
+    write(home("config", "themes", "odd.toml"), "[colors]\nprimary = 'blue-ish'\n")
+    async with running() as (app, pilot, _):
+        await wait_until(pilot, lambda: "odd.toml" in shown(app))
+        assert "odd" not in app.available_themes
+
+
+def test_a_crash_leaves_a_report_without_the_chat(tmp_path: Path) -> None:
+    try:
+        raise ValueError("a fault")
+    except ValueError as error:
+        note = crash.report(error, tmp_path)
+    (path,) = tmp_path.glob("crash-*.txt")
+    assert str(path) in note
+    assert "ValueError: a fault" in path.read_text()
+
+
+def test_prefs_survive(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "app.json"
+    prefs.save(path, prefs.Prefs(theme="nord", view="trace", panels="off"))
+    assert prefs.load(path) == prefs.Prefs(theme="nord", view="trace", panels="off")
+    assert json.loads(path.read_text())["theme"] == "nord"
