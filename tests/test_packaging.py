@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,7 @@ import dspark_chat
 ROOT = Path(__file__).parents[1]
 BUNDLED = ("engine", "server", "tui", "themes", "cli")
 BUNDLE = "dspark_chat_app"
+OWNERS = packages_distributions()
 
 
 def run(*command: str | Path, cwd: Path, **env: str) -> str:
@@ -108,3 +113,38 @@ def test_a_foreign_engine_that_came_first_is_named(installed: Path, tmp_path: Pa
 def test_a_users_own_engine_stays_theirs(installed: Path, hostile: Path):
     (hostile / "engine" / "__init__.py").write_text("MINE = True")
     assert run(installed / "python", "-c", "import engine; print(engine.MINE)", cwd=hostile).strip() == "True"
+
+
+def declared(*extras: str) -> set[str]:
+    """Names of pyproject.toml's dependencies, without and with these extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
+    return {re.split(r"[\s\[<>=!~;]", entry, maxsplit=1)[0].lower().replace("_", "-") for entry in listed}
+
+
+def imported(folder: Path) -> dict[str, str]:
+    """Top-level names that a folder's code imports, each with a file that does."""
+    names: dict[str, str] = {}
+    for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found = [alias.name for alias in node.names]
+            else:
+                found = [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+            names |= {name.split(".", 1)[0]: path.relative_to(ROOT).as_posix() for name in found}
+    return names
+
+
+@pytest.mark.parametrize("where", [*BUNDLED, "dspark_chat.py", "tests", "benchmarks"])
+def test_whatever_is_imported_is_declared(where: str):
+    """A package that only comes along with another one may stop doing so, and a fresh environment lacks it."""
+    allowed = declared("vision", *(["dev"] if where in ("tests", "benchmarks") else []))
+    beside = [path.stem for folder in ("tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    # mlx_dspark lives in an environment of its own, which benchmarks/peer.py is given.
+    local = {*BUNDLED, "dspark_chat", "benchmarks", "mlx_dspark", *beside}
+    missing: dict[str, str] = {}
+    for name, path in imported(ROOT / where).items():
+        owners = {owner.lower().replace("_", "-") for owner in OWNERS.get(name, [name])}
+        if name not in sys.stdlib_module_names and name not in local and not owners & allowed:
+            missing[name] = path
+    assert not missing, "add to pyproject.toml, with the reason"
