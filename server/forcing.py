@@ -15,6 +15,8 @@ from engine.constraints import Gate, Grammars
 from engine.engine import Engine
 from engine.errors import UsageError
 from engine.processors import Processor
+from engine.reasoning import ReasoningLimit
+from engine.thinking import closing
 from server.errors import bad
 from server.model import Chat, Message, Tool
 from server.settings import Settings
@@ -59,7 +61,23 @@ def _with_system(messages: list[Message], text: str) -> list[Message]:
 
 
 def processors(engine: Engine, chat: Chat, prompt: Sequence[int]) -> tuple[Processor, ...]:
-    """The request's constraint, fresh for one sequence."""
+    """The request's constraint and its limit on reasoning, fresh for one sequence."""
+    return (*_reasoning_limit(engine, chat, prompt), *_constraint(engine, chat, prompt))
+
+
+def _reasoning_limit(engine: Engine, chat: Chat, prompt: Sequence[int]) -> tuple[Processor, ...]:
+    form = engine.format
+    if chat.thinking_budget is None or chat.prompt is not None or not form.style.closer:
+        return ()
+    # Nothing is forced behind the closer: a constraint may hold from there.
+    ends = (form.style.closer, closing(form.style).rstrip())
+    ids = [tuple(engine.tokenizer.encode(t, special=True)) for t in ends]
+    opener = engine.tokenizer.token(form.style.opener.strip())
+    inside = form.starts_thinking(prompt)
+    return (ReasoningLimit(chat.thinking_budget, closer=ids[0], ending=ids[1], inside=inside, opener=opener),)
+
+
+def _constraint(engine: Engine, chat: Chat, prompt: Sequence[int]) -> tuple[Processor, ...]:
     forced_call = chat.choice.mode in ("required", "named") and bool(chat.tools)
     if chat.format is None and not forced_call:
         return ()

@@ -271,7 +271,8 @@ def _part(block: _Text | _Image | _Document, path: str, images: list[Image]) -> 
 def _thinking(given: _ThinkingConfig | None) -> tuple[bool | None, int | None]:
     if given is None or given.type == "adaptive":
         return None, None
-    return given.type == "enabled", given.budget_tokens if given.type == "enabled" else None
+    budget = positive(given.budget_tokens, "thinking.budget_tokens")
+    return given.type == "enabled", budget if given.type == "enabled" else None
 
 
 def _choice(given: _Choice | None, tools: tuple[Tool, ...]) -> ToolChoice:

@@ -169,6 +169,7 @@ class _Request(Sampled, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     reasoning_effort: str | None = None
+    thinking_budget: int | None = None
     enable_thinking: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     return_progress: bool | None = None
@@ -213,6 +214,7 @@ def parse(body: bytes) -> Chat:
         n=positive(request.n, "n") or 1,
         logprobs=_logprobs(request.logprobs, request.top_logprobs),
         thinking=thinking,
+        thinking_budget=positive(request.thinking_budget, "thinking_budget"),
         effort=effort,
         template_kwargs=kwargs,
         images=images,

@@ -405,3 +405,30 @@ def test_structured_outputs_regex_choice_and_grammar(start: Any) -> None:
         assert fits(text), text
     body = {"messages": USER, "structured_outputs": {"regex": "(("}}
     assert live.http.post("/v1/chat/completions", json=body).status_code == 400
+
+
+def test_thinking_budget_closes_the_reasoning(start: Any) -> None:
+    live = start(Script("<think>\n" + "hmm " * 50))
+    body = {"messages": USER, "max_tokens": 60, "thinking_budget": 12}
+    message = live.http.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]
+    assert message["reasoning_content"] == "hmm hmm hmm"
+    assert "hmm hmm" in message["content"]
+    body = {"messages": USER, "max_tokens": 60, "thinking": {"type": "enabled", "budget_tokens": 12}}
+    blocks = live.http.post("/v1/messages", json=body).json()["content"]
+    assert [b["type"] for b in blocks] == ["thinking", "text"]
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "boolean"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    body = {
+        "messages": USER,
+        "max_tokens": 90,
+        "thinking_budget": 12,
+        "chat_template_kwargs": {"enable_thinking": True},
+    }
+    wanted = {"type": "json_schema", "json_schema": {"schema": schema}}
+    message = live.http.post("/v1/chat/completions", json={**body, "response_format": wanted}).json()
+    assert isinstance(json.loads(message["choices"][0]["message"]["content"])["a"], bool)
+    assert message["choices"][0]["message"]["reasoning_content"] == "hmm hmm hmm"
