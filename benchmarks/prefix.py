@@ -131,7 +131,7 @@ def main() -> int:
     parser.add_argument("--reply", type=int, default=24)
     parser.add_argument("--drafter", default="auto")
     args = parser.parse_args()
-    with load(args.model, drafter=args.drafter) as engine, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, load(args.model, drafter=args.drafter) as engine:
         turns = run(engine, Path(folder), args.tokens, args.turns, args.reply)
         cold = turns[0]
         rows = [{**asdict(t), "ratio": t.ttft_ms / cold.ttft_ms, "cpu_ratio": t.cpu_ms / cold.cpu_ms} for t in turns]
