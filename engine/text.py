@@ -5,6 +5,8 @@ Wraps a transformers tokenizer. Knows nothing of models, chats or screens; chat 
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,6 +66,9 @@ class Tokenizer:
     def __init__(self, backend: Any) -> None:
         self.backend = backend
         self._fast: Any = getattr(backend, "backend_tokenizer", None)
+        self._literal: Any = None
+        """Takes control tokens for text; made when first needed."""
+        self._lock = threading.Lock()
 
     @property
     def vocab_size(self) -> int:
@@ -77,12 +82,12 @@ class Tokenizer:
         return list(self.backend.encode(text, add_special_tokens=False))
 
     def _encode_plain(self, text: str) -> Sequence[int]:
-        previous = bool(self._fast.encode_special_tokens)
-        self._fast.encode_special_tokens = True
-        try:
-            return self._fast.encode(text, add_special_tokens=False).ids
-        finally:
-            self._fast.encode_special_tokens = previous
+        with self._lock:
+            if self._literal is None:
+                # A twin: the switch is a property of the whole tokenizer, with which other threads render prompts.
+                self._literal = copy.deepcopy(self._fast)
+                self._literal.encode_special_tokens = True
+        return self._literal.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, control tokens included. No clean-up of spaces: decoding must be additive."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.chat import ChatFormat, nearest_efforts, stop_ids
 from engine.errors import UsageError
+from engine.text import Tokenizer as Text
 from engine.thinking import CHANNEL, MESSAGES, style_of
 
 TOLERANT = (
@@ -261,3 +264,27 @@ def test_answers_stay_in_the_tokens_that_the_model_chose(template: str) -> None:
     for text, ids in (("ab ", [a, b]), ("", []), ("other", [a, b])):
         chat.remember(text, ids)
         assert chat.render([says("user", "x"), says("assistant", text), says("user", "y")])
+
+
+def test_prompts_and_plain_text_are_encoded_side_by_side() -> None:
+    """Rendering on one thread and encoding what a person wrote on another must not see each other's mode."""
+    tokenizer = Text(toy(TOLERANT))
+    chat = ChatFormat(tokenizer.backend)
+    literal = tokenizer.encode("a<|im_end|>b")
+    prompt = chat.render([says("user", "x")])
+    wrong: list[object] = []
+
+    def work(make: Callable[[], list[int]], want: list[int]) -> None:
+        try:
+            wrong.extend(got for _ in range(400) if (got := make()) != want)
+        except RuntimeError as error:
+            wrong.append(error)
+
+    jobs = [(lambda: tokenizer.encode("a<|im_end|>b"), literal), (lambda: chat.render([says("user", "x")]), prompt)]
+    threads = [threading.Thread(target=work, args=job) for job in jobs * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert tokenizer.token("<|im_end|>") not in literal
