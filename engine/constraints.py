@@ -134,7 +134,8 @@ class Constraint:
             self._tail = (*self._tail, *tokens)[-keep:] if keep else ()
             return
         self._free = False
-        self._consume(tokens[start:])
+        # A grammar that breaks here says so in the next round, where the other rows do not suffer from it.
+        self._matcher.try_consume_tokens(list(tokens[start:]))
 
     # The gate ---------------------------------------------------------------------------------------------------------
 

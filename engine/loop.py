@@ -8,7 +8,9 @@ of each row, every context of a row's chain covers the same positions, and pendi
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +28,24 @@ from engine.targets.base import Target
 from engine.values import ints, table
 
 EMPTY = mx.array([], dtype=mx.int32)
+
+
+class RowFailed(Exception):
+    """A row's own parts (its drafters, its processors) failed while a round was built; the others are untouched."""
+
+    def __init__(self, sequence: Sequence, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.sequence = sequence
+        self.cause = cause
+
+
+@contextlib.contextmanager
+def blamed(sequence: Sequence) -> Iterator[None]:
+    """What fails in here is this row's fault alone."""
+    try:
+        yield
+    except Exception as error:
+        raise RowFailed(sequence, error) from error
 
 
 @dataclass(slots=True)
@@ -141,7 +161,10 @@ class Loop:
         assert batch.state is not None
         began = time.perf_counter()
         ahead = pending is not None
-        rows = [self._propose(s, len(batch.sequences), ahead) for s in batch.sequences]
+        rows: list[Row] = []
+        for sequence in batch.sequences:
+            with blamed(sequence):
+                rows.append(self._propose(sequence, len(batch.sequences), ahead))
         drafted = time.perf_counter()
         width = 1 + max(len(row.proposal) for row in rows)
         heads = [None if pending is None else pending[i : i + 1] for i in range(len(rows))]
@@ -151,11 +174,14 @@ class Loop:
         try:
             body = self.target.body(ids, batch.state, layers)
             logits = self.target.logits(body.hidden)
-            packed = mx.stack([self._judge(row, logits[i], width, int(ahead)) for i, row in enumerate(rows)])
+            packed: list[mx.array] = []
+            for i, row in enumerate(rows):
+                with blamed(row.sequence):
+                    packed.append(self._judge(row, logits[i], width, int(ahead)))
         except BaseException:
             transaction.abort()
             raise
-        return Flight(rows, transaction, packed, body.taps, layers, width, began, (drafted - began) * 1e3)
+        return Flight(rows, transaction, mx.stack(packed), body.taps, layers, width, began, (drafted - began) * 1e3)
 
     def _propose(self, sequence: Sequence, rows: int, ahead: bool) -> Row:
         sequence.sampler.round = sequence.rounds + int(ahead)

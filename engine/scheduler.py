@@ -21,7 +21,7 @@ import mlx.core as mx
 from engine import backend
 from engine.core import Event, Failed, Tokens
 from engine.errors import EngineClosed
-from engine.loop import Batch, Loop, finished
+from engine.loop import Batch, Loop, RowFailed, finished
 from engine.prefill import Prefill, catch_up, default_chunk, remember
 from engine.prefix.cache import PrefixCache
 from engine.sequence import Sequence
@@ -216,6 +216,10 @@ class Scheduler:
             self._switch(plan)
             for event in plan.loop.step(batch):
                 self._emit(by[event.request], event)
+        except RowFailed as failure:  # the round was undone; the other rows repeat it without this one
+            batch.leave([failure.sequence])
+            self._fail(failure.sequence, failure.cause)
+            return
         except Exception as error:  # noqa: BLE001  the rows of this round fail; the engine, the queue and the cache go on
             rows, self._batch = batch.sequences, Batch()
             for sequence in rows:

@@ -320,3 +320,48 @@ def test_soak_with_cancels_stays_within_its_limits() -> None:
                 before = resident()
         assert engine.scheduler.load == (0, 0)
         assert resident() - before < 24 << 20
+
+
+class _Breaks:
+    """A processor that fails in its fifth round, in one of its two calls."""
+
+    needs_draft = True
+
+    def __init__(self, where: str) -> None:
+        self.where, self.rounds = where, 0
+
+    def trim(self, drafts: Any) -> int:
+        if self.where == "trim" and self.rounds >= 4:
+            raise RuntimeError("broken")
+        return len(drafts)
+
+    def rows(self, logits: Any, drafts: Any) -> Any:
+        self.rounds += 1
+        if self.where == "rows" and self.rounds >= 5:
+            raise RuntimeError("broken")
+        return logits
+
+    def commit(self, tokens: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("where", ["trim", "rows"])
+@pytest.mark.parametrize("family", ["tiny-qwen3", "tiny-nemotron_h"])
+def test_a_row_that_fails_leaves_the_others_alone(family: str, where: str) -> None:
+    from engine.core import Failed, Request
+
+    def wish(i: int) -> Request:
+        return Request([7 * i + 3, 9, 9, 9, 9], 30, stop_ids=frozenset(), drafter="lookup", cap=2)
+
+    with open_engine(GOLDEN / "targets" / family, options=Options(max_batch=4)) as engine:
+        alone = [ids_of(engine, wish(i)) for i in range(3)]
+        tickets = [engine.submit(wish(0))]
+        broken = engine.submit(
+            Request([1] * 8, 40, stop_ids=frozenset(), processors=(_Breaks(where),), drafter="lookup")
+        )
+        tickets += [engine.submit(wish(i)) for i in (1, 2)]
+        assert [list(t)[-1].tokens for t in tickets] == alone
+        last = list(broken)[-1]
+        assert isinstance(last, Failed)
+        assert last.message == "broken"
+        assert ids_of(engine, wish(0)) == alone[0]
