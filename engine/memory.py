@@ -142,6 +142,8 @@ def fit(need: Estimate, *, wanted: int | None = None, available: int | None = No
     """
     room = int(backend.memory_bytes() * USABLE) if available is None else available
     wanted = need.context if wanted is None else min(wanted, need.context)
+    if not room:
+        return Fit(need, 0, wanted)  # a system that does not say how much memory it has
     if need.minimum + need.state.per_token * min(wanted, ROUND) > room:
         raise MemoryShort(
             f"This model needs {size(need.bytes(ROUND))} and this machine has {size(room)} for it: choose a smaller or "

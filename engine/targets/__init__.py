@@ -16,6 +16,7 @@ FAMILIES: dict[str, str] = {
     "gemma4": "gemma4",
     "gemma4_text": "gemma4",
     "gemma4_unified": "gemma4",
+    "granitemoehybrid": "granitemoehybrid",
     "lfm2": "lfm2",
     "lfm2_moe": "lfm2",
     "muse_glimmer": "muse_glimmer",

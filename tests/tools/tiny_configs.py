@@ -199,6 +199,15 @@ NEMOTRON_H = {
     "routed_scaling_factor": 1.0, "tie_word_embeddings": False,
 }  # fmt: skip
 
+GRANITE_HYBRID = {
+    "model_type": "granitemoehybrid", "architectures": ["GraniteMoeHybridForCausalLM"], **DENSE, **EOS,
+    "layer_types": ["mamba", "attention", "mamba", "mamba"], "attention_bias": False, "embedding_multiplier": 2.0,
+    "attention_multiplier": 0.25, "logits_scaling": 0.5, "residual_multiplier": 0.5, "tie_word_embeddings": True,
+    "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 64, "mamba_n_heads": 4,
+    "mamba_d_head": 32, "mamba_d_state": 32, "mamba_d_conv": 4, "mamba_n_groups": 2, "mamba_conv_bias": True,
+    "mamba_proj_bias": False, "time_step_limit": [0.0, 1e6], "rope_theta": 1e4, "position_embedding_type": "rope",
+}  # fmt: skip
+
 LFM2 = {
     "model_type": "lfm2", "architectures": ["Lfm2ForCausalLM"],
     **{k: v for k, v in DENSE.items() if k != "rms_norm_eps"}, **EOS,
@@ -283,6 +292,7 @@ TEXT: dict[str, Config] = {
     "qwen3_5_moe": qwen3_5_vlm("qwen3_5_moe", QWEN3_5_MOE_TEXT),
     "qwen3_next": QWEN3_NEXT,
     "nemotron_h": NEMOTRON_H,
+    "granitemoehybrid": GRANITE_HYBRID,
     "lfm2": LFM2,
     "lfm2_moe": LFM2_MOE,
     "muse_glimmer": MUSE_GLIMMER,

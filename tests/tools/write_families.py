@@ -37,12 +37,19 @@ from engine.targets import FAMILIES
 from tests.engine.targets.feeding import distance, feed, prefilled, recurrent_slots, same, tokens_of
 from tests.tools.make_tiny_drafters import make_drafter
 from tests.tools.make_tiny_models import make
-from tests.tools.tiny_configs import TEXT, token_id
+from tests.tools.tiny_configs import token_id
 
 PAGE = ROOT / "docs" / "families.md"
 BLOCK, TOKENS = 6, 16
 CAPS = (1, 4, 7)
-WIDE = {"changes": {"head_dim": 32}}
+WIDER = {
+    "gemma4_text": {},
+    "gemma4_dense": {},
+    "granitemoehybrid": {"hidden_size": 128, "mamba_n_heads": 8},
+    "lfm2": {"hidden_size": 128, "block_dim": 128},
+    "lfm2_moe": {"hidden_size": 128},
+}
+"""How to get heads of 32 values where `head_dim` does not say it."""
 
 COVERS = {
     "llama": "llama, mistral, qwen2, qwen3, phi3, smollm3 and other decoders of keys and values",
@@ -53,6 +60,7 @@ COVERS = {
     "qwen3_5_moe": "Qwen3.5 with experts",
     "qwen3_next": "Qwen3-Next",
     "nemotron_h": "Nemotron-H, with and without experts",
+    "granitemoehybrid": "Granite 4 hybrids, with and without experts",
     "lfm2": "LFM2",
     "lfm2_moe": "LFM2 with experts",
     "muse_glimmer": "Muse Glimmer",
@@ -140,11 +148,9 @@ def drafters(target: Any, folder: Path) -> str:
 
 
 def packed(family: str, folder: Path) -> str:
-    options = WIDE if "full_attention" not in str(TEXT[family]) or family.startswith(("lfm2", "muse")) else {}
-    if family.startswith("lfm2"):
-        options = {"changes": {"hidden_size": 128, "block_dim": 128, "head_dim": 32}}
+    """Whether keys and values can be packed, in a model whose heads are wide enough."""
     try:
-        load_target(make(family, folder, **options), kv_bits=8)
+        load_target(make(family, folder, changes=WIDER.get(family, {"head_dim": 32})), kv_bits=8)
     except UsageError:
         return "no"
     return "yes"

@@ -20,7 +20,7 @@ from tests.tools.tiny_configs import token_id
 
 FAMILIES = [
     "llama", "qwen3_moe", "gemma4_text", "gemma4_dense", "qwen3_5", "qwen3_5_moe", "qwen3_next", "nemotron_h", "lfm2",
-    "lfm2_moe", "muse_glimmer",
+    "lfm2_moe", "muse_glimmer", "granitemoehybrid",
 ]  # fmt: skip
 CAPS = (1, 4, 7)
 TOKENS = 20

@@ -14,11 +14,11 @@ from tests.engine.targets.feeding import distance, feed, prefilled, recurrent_sl
 
 FAMILIES = [
     "llama", "qwen3_moe", "gemma4_text", "gemma4_dense", "qwen3_5", "qwen3_5_moe", "qwen3_next", "nemotron_h", "lfm2",
-    "lfm2_moe", "muse_glimmer",
+    "lfm2_moe", "muse_glimmer", "granitemoehybrid",
 ]  # fmt: skip
 BLOCK = 6
 BIT_EQUAL = 0.0
-TOLERANCE = {"nemotron_h": 2e-5}
+TOLERANCE = {"nemotron_h": 2e-5, "granitemoehybrid": 2e-5}
 """Mamba-2's form for several rows is not the form for one row."""
 
 
@@ -77,7 +77,7 @@ def test_an_aborted_round_leaves_nothing(tiny: Tiny, family: str) -> None:
     assert distance([feed(target, state, [5])], [expected]) == BIT_EQUAL
 
 
-@pytest.mark.parametrize("family", ["nemotron_h"])
+@pytest.mark.parametrize("family", ["nemotron_h", "granitemoehybrid"])
 def test_mamba2_equals_a_round_of_the_kept_rows(tiny: Tiny, family: str) -> None:
     """Bit-equal to a forward of exactly the kept rows, whatever was drafted behind them."""
     target = tiny(family)
