@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import mlx.core as mx
 import pytest
 
+from engine.core import Request
+from engine.engine import Options, open_engine
 from engine.state.recurrent import RecurrentState
 from tests.engine.targets.conftest import Tiny
 from tests.engine.targets.feeding import distance, feed, prefilled, tokens_of
@@ -48,3 +53,24 @@ def test_a_row_that_leaves_does_not_touch_the_others(tiny: Tiny, family: str) ->
     assert distance([feed(target, batch, tokens_of(3), 2)], [expected]) < TOLERANCE
     expected = feed(target, single, [9])
     assert distance([feed(target, batch, [9])], [expected]) < TOLERANCE
+
+
+@pytest.mark.parametrize("family", ["qwen3_5", "nemotron_h", "lfm2", "gemma4_text", "muse_glimmer"])
+def test_requests_that_decode_together_answer_as_alone(tiny_folder: Callable[..., Path], family: str) -> None:
+    """Through the engine: three lengths, other drafters and caps in one batch, one cancelled in the middle."""
+    prompts = [tokens_of(n, seed=n) for n in (6, 30, 17)]
+    with open_engine(tiny_folder(family)) as engine:
+        alone = [
+            list(engine.submit(Request(p, max_tokens=16, stop_ids=frozenset(), drafter="none")))[-1].tokens  # type: ignore[union-attr]
+            for p in prompts
+        ]
+    with open_engine(tiny_folder(family), options=Options(max_batch=4)) as engine:
+        gone = engine.submit(Request(tokens_of(9), max_tokens=400, stop_ids=frozenset(), drafter="none"))
+        tickets = [
+            engine.submit(Request(p, max_tokens=16, stop_ids=frozenset(), drafter=d, cap=c))
+            for p, d, c in zip(prompts, ("lookup", "none", "lookup"), (1, 0, 5), strict=True)
+        ]
+        next(iter(gone))
+        gone.cancel()
+        together = [list(t)[-1].tokens for t in tickets]  # type: ignore[union-attr]
+    assert together == alone
