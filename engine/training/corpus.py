@@ -53,6 +53,17 @@ class Store:
     def length(self, i: int) -> int:
         return int(self.offsets[i + 1] - self.offsets[i])
 
+    def answers(self, members: Ints) -> Ints:
+        """Positions in the files of every answer token of the members."""
+        return np.concatenate([np.arange(s.start + int(self.prompts[i]), s.stop) for i, s in self._spans(members)])
+
+    def inner(self, members: Ints) -> Ints:
+        """Positions of every token of the members but the first of each."""
+        return np.concatenate([np.arange(s.start + 1, s.stop) for _, s in self._spans(members)])
+
+    def _spans(self, members: Ints) -> list[tuple[int, slice]]:
+        return [(i, self.span(i)) for i in (int(m) for m in members)]
+
 
 def with_questions(store: Store, members: Ints, opening: int) -> Store:
     """The store with everything after the first `opening` tokens of the members taken as answer: for questions that the
@@ -64,8 +75,7 @@ def with_questions(store: Store, members: Ints, opening: int) -> Store:
 
 def draft_vocabulary(store: Store, size: int, always: tuple[int, ...] = ()) -> Ints:
     """The `size` most frequent tokens of the answers, `always` among them, ascending."""
-    answers = np.concatenate([store.ids[store.span(i)][store.prompts[i] :] for i in range(len(store))])
-    ids, counts = np.unique(answers, return_counts=True)
+    ids, counts = np.unique(store.ids[store.answers(np.arange(len(store)))], return_counts=True)
     order = ids[np.argsort(-counts, kind="stable")]
     ranked = list(dict.fromkeys([*always, *order.tolist()]))
     return np.sort(np.array(ranked[:size], np.int64))
@@ -195,8 +205,7 @@ def whitening(store: Store, members: Ints, width: int, shrink: float = 0.02, sam
     that dominates), which Adam cannot undo. Position 0 is left out: attention sinks park enormous values there.
     """
     rng = np.random.default_rng(0)
-    rows = np.concatenate([np.arange(store.offsets[i] + 1, store.offsets[i + 1]) for i in members])
-    rows = np.sort(rng.permutation(rows)[:samples])
+    rows = np.sort(rng.permutation(store.inner(members))[:samples])
     maps: list[Floats] = []
     for tap in range(store.taps.shape[1] // width):
         x = store.taps[rows, tap * width : (tap + 1) * width].astype(np.float32)

@@ -43,8 +43,7 @@ def regress(
 ) -> Linear:
     """Fit on at most `samples` answer tokens."""
     rng = np.random.default_rng(0)
-    at = np.concatenate([np.arange(store.offsets[i] + int(store.prompts[i]), store.offsets[i + 1]) for i in members])
-    at = np.sort(rng.permutation(at)[:samples])
+    at = np.sort(rng.permutation(store.answers(members))[:samples])
     m, h = maps.shape[:2]
     gram, cross = np.zeros((m * h + h, m * h + h), np.float32), np.zeros((m * h + h, h), np.float32)
     energy = 0.0
@@ -72,8 +71,7 @@ def _inputs(store: Store, rows: Ints, maps: Floats, embed: Floats) -> Floats:
 def start(store: Store, members: Ints, maps: Floats, embed: Floats, mask_id: int, samples: int = 60000) -> Start:
     """Everything that a fresh drafter needs to know of its inputs."""
     linear = regress(store, members, maps, embed, samples=samples)
-    at = np.concatenate([np.arange(store.offsets[i] + int(store.prompts[i]), store.offsets[i + 1]) for i in members])
-    at = np.sort(np.random.default_rng(1).permutation(at)[:4000])
+    at = np.sort(np.random.default_rng(1).permutation(store.answers(members))[:4000])
     x = _inputs(store, at, maps, embed)
     features, tokens = x[:, : linear.context.shape[1]], x[:, linear.context.shape[1] :]
     context = features @ linear.context.T
