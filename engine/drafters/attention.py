@@ -6,6 +6,8 @@ projections. Knows no layer around it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mlx.core as mx
 
 from engine.drafters.config import DrafterConfig, LayerRule, Rope
@@ -63,20 +65,17 @@ class DraftAttention:
         self._rule = rule
         self._rotary = Rotary(config.rope)
         self._q = tensors.matrix(f"{prefix}.q_proj")
-        self._k = tensors.matrix(f"{prefix}.k_proj")
-        self._v = None if config.k_eq_v else tensors.matrix(f"{prefix}.v_proj")
+        self.k = tensors.matrix(f"{prefix}.k_proj")
+        self.v = None if config.k_eq_v else tensors.matrix(f"{prefix}.v_proj")
         self._o = tensors.matrix(f"{prefix}.o_proj")
-        self._q_norm = tensors.take(f"{prefix}.q_norm.weight") + norm_offset
-        self._k_norm = tensors.take(f"{prefix}.k_norm.weight") + norm_offset
+        q_norm = tensors.take(f"{prefix}.q_norm.weight") + norm_offset
+        self.k_norm = tensors.take(f"{prefix}.k_norm.weight") + norm_offset
+        # Queries and keys are normed and turned together, each head with its own weight: fewer, larger operations.
+        self._qk_norm = mx.stack([q_norm] * self._heads + [self.k_norm] * self._kv_heads)
         self._sinks = tensors.maybe(f"{prefix}.attention_sink_bias")
 
     def matrices(self) -> list[Matrix]:
-        return [m for m in (self._q, self._k, self._v, self._o) if m is not None]
-
-    def append(self, context: mx.array, store: LayerStore, start: int) -> None:
-        """Context rows [n, H] at positions start..."""
-        k, v = self._keys_values(context, start)
-        store.append(k, v, start)
+        return [m for m in (self._q, self.k, self.v, self._o) if m is not None]
 
     def __call__(self, x: mx.array, store: LayerStore, start: int) -> mx.array:
         """Block rows [B, H] at positions start.. -> [B, H]."""
@@ -84,21 +83,46 @@ class DraftAttention:
         q, gate = self._q(x), None
         if self._gated:
             q, gate = mx.split(q.reshape(width, self._heads, 2 * self._dim), 2, axis=-1)
-        q = mx.fast.rms_norm(q.reshape(1, width, self._heads, self._dim), self._q_norm, self._eps)
-        q = self._rotary(q.transpose(0, 2, 1, 3), start)
-        keys, values, first = store.with_block(*self._keys_values(x, start))
+        raw = self.k(x).reshape(1, width, self._kv_heads, self._dim)
+        v = raw if self.v is None else self.v(x).reshape(raw.shape)
+        if self._gemma:
+            v = mx.fast.rms_norm(v, None, self._eps)
+        both = mx.concatenate([q.reshape(1, width, self._heads, self._dim), raw], axis=2)
+        both = mx.fast.rms_norm(both, None, self._eps) * self._qk_norm
+        both = self._rotary(both.transpose(0, 2, 1, 3), start)
+        keys, values, first = store.with_block(both[:, self._heads :], v.transpose(0, 2, 1, 3))
         mask = block_mask(first, start, width, self._rule)
-        out = mx.fast.scaled_dot_product_attention(q, keys, values, scale=self._scale, mask=mask, sinks=self._sinks)
+        out = mx.fast.scaled_dot_product_attention(
+            both[:, : self._heads], keys, values, scale=self._scale, mask=mask, sinks=self._sinks
+        )
         out = out.transpose(0, 2, 1, 3).reshape(width, self._heads * self._dim)
         if gate is not None:
             out = out * mx.sigmoid(gate.reshape(width, -1))
         return self._o(out)
 
-    def _keys_values(self, x: mx.array, start: int) -> tuple[mx.array, mx.array]:
-        shape = (1, x.shape[0], self._kv_heads, self._dim)
-        raw = self._k(x).reshape(shape)
-        v = raw if self._v is None else self._v(x).reshape(shape)
+
+class ContextProjection:
+    """Keys and values of context rows for all layers at once: they come from the same features."""
+
+    def __init__(self, config: DrafterConfig, layers: Sequence[DraftAttention]) -> None:
+        self._kv_heads, self._dim, self._eps = config.num_kv_heads, config.head_dim, config.rms_norm_eps
+        self._gemma = config.backbone == "gemma4"
+        self._rotary = Rotary(config.rope)
+        self._heads = len(layers) * config.num_kv_heads
+        values = [a.v for a in layers if a.v is not None]
+        self._matrix = Matrix.stack([*(a.k for a in layers), *values])
+        self._shared = not values
+        self._norm = mx.stack([a.k_norm for a in layers for _ in range(config.num_kv_heads)])
+
+    def __call__(self, context: mx.array, start: int) -> list[tuple[mx.array, mx.array]]:
+        """Context rows [n, H] at positions start.. -> keys and values [1, heads, n, dim] of each layer."""
+        rows = context.shape[0]
+        made = self._matrix(context).reshape(1, rows, -1, self._dim)
+        raw = made[:, :, : self._heads]
+        v = raw if self._shared else made[:, :, self._heads :]
         if self._gemma:
             v = mx.fast.rms_norm(v, None, self._eps)
-        k = mx.fast.rms_norm(raw, self._k_norm, self._eps)
-        return self._rotary(k.transpose(0, 2, 1, 3), start), v.transpose(0, 2, 1, 3)
+        k = mx.fast.rms_norm(raw, None, self._eps) * self._norm
+        k, v = self._rotary(k.transpose(0, 2, 1, 3), start), v.transpose(0, 2, 1, 3)
+        step = self._kv_heads
+        return [(k[:, at : at + step], v[:, at : at + step]) for at in range(0, self._heads, step)]

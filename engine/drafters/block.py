@@ -12,6 +12,7 @@ from typing import ClassVar
 import mlx.core as mx
 
 from engine.core import Source
+from engine.drafters.attention import ContextProjection
 from engine.drafters.borrow import Lender
 from engine.drafters.config import DrafterConfig, LogSnr
 from engine.drafters.context import BlockContext
@@ -51,6 +52,7 @@ class BlockDrafter:
         self._hidden_norm = tensors.take("hidden_norm.weight") + offset
         self._norm = tensors.take("norm.weight") + offset
         self._layers = [make_layer(config, i, tensors) for i in range(len(config.layers))]
+        self._project = ContextProjection(config, [layer.attention for layer in self._layers])
         self._embedding = tensors.maybe("embed_tokens.weight")
         self._own_head = tensors.matrix("lm_head") if "lm_head.weight" in tensors else None
         d2t = tensors.maybe("d2t")
@@ -73,9 +75,9 @@ class BlockDrafter:
         n, keep = taps.shape[0], context.keep
         skip = 0 if keep is None else max(0, n - keep)
         fused = self.fuse(taps[skip:])
-        for layer, store in zip(self._layers, context.layers, strict=True):
+        for (k, v), store in zip(self._project(fused, start + skip), context.layers, strict=True):
             mine = 0 if store.keep is None else max(0, n - skip - store.keep)
-            layer.attention.append(fused[mine:], store, start + skip + mine)
+            store.append(k[:, :, mine:], v[:, :, mine:], start + skip + mine)
         context.length = start + n
 
     def fuse(self, taps: mx.array) -> mx.array:
@@ -134,6 +136,7 @@ class BlockDrafter:
     def quantize(self, bits: int) -> None:
         for matrix in self.matrices():
             matrix.quantize(bits)
+        self._project = ContextProjection(self.config, [layer.attention for layer in self._layers])
 
 
 def _noise_rows(snr: LogSnr, width: int, tensors: Tensors) -> mx.array:

@@ -37,10 +37,13 @@ class CandidateSelector:
         count = min(self.top_k, raw.shape[-1])
         return mx.argpartition(-raw, kth=count - 1, axis=-1)[:, :count].astype(mx.int32)
 
-    def scores(self, unary: mx.array, ids: mx.array, gate: mx.array, previous: mx.array) -> mx.array:
-        """[K] float32 for one row: unary [K], ids [K], gate [r], previous token."""
-        pull = (self._before[previous] * gate).astype(mx.float32)
-        return unary + self._after[ids].astype(mx.float32) @ pull
+    def pulls(self, ids: mx.array, hidden: mx.array) -> mx.array:
+        """What multiplies the previous token's row: [k, K, r] float32 for candidate ids [k, K] and rows [k, H]."""
+        return (self._after[ids] * self.gates(hidden)[:, None, :]).astype(mx.float32)
+
+    def scores(self, unary: mx.array, pull: mx.array, previous: mx.array) -> mx.array:
+        """[K] float32 for one row: unary [K], pull [K, r], previous token."""
+        return unary + pull @ self._before[previous].astype(mx.float32)
 
 
 class DFlash(BlockDrafter):
@@ -95,12 +98,12 @@ class DFlash(BlockDrafter):
         ids = selector.candidates(usable)
         unary = self.base_logits(mx.take_along_axis(usable, ids, axis=-1))
         target_ids = ids if self._draft_ids is None else self._draft_ids[ids]
-        gates = selector.gates(hidden)
+        pulls = selector.pulls(target_ids, hidden)
         previous = mx.array(pending, dtype=mx.int32)
         tokens: list[mx.array] = []
         laws: list[mx.array] = []
         for i in range(raw.shape[0]):
-            scores = selector.scores(unary[i], target_ids[i], gates[i], previous)
+            scores = selector.scores(unary[i], pulls[i], previous)
             previous, law = sampler.draw(scores, position + i, target_ids[i])
             tokens.append(previous)
             if law is not None:

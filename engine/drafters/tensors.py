@@ -6,7 +6,7 @@ Knows shapes and number formats, and no forward.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import mlx.core as mx
 import numpy as np
@@ -24,10 +24,11 @@ class Matrix:
         self.weight = weight
         self.bias = bias
         self._quantized: tuple[mx.array, mx.array, int, int] | None = None
+        self._transposed = weight.T
 
     def __call__(self, x: mx.array) -> mx.array:
         if self._quantized is None:
-            y = x @ self.weight.T
+            y = x @ self._transposed
         else:
             scales, biases, group, bits = self._quantized
             y = mx.quantized_matmul(x, self.weight, scales, biases, transpose=True, group_size=group, bits=bits)
@@ -38,6 +39,28 @@ class Matrix:
         if self._quantized is None and self.weight.shape[-1] % group == 0 and self.weight.shape[0] % 32 == 0:
             self.weight, scales, biases = mx.quantize(self.weight, group_size=group, bits=bits)
             self._quantized = (scales, biases, group, bits)
+            self._transposed = self.weight.T
+
+    @classmethod
+    def stack(cls, parts: Sequence[Matrix]) -> Matrix:
+        """One matrix that computes all of `parts`, which become views of its rows: nothing is held twice."""
+        whole = cls(mx.concatenate([p.weight for p in parts]))
+        if all(p.bias is not None for p in parts):
+            whole.bias = mx.concatenate([p.bias for p in parts if p.bias is not None])
+        packed = [p._quantized for p in parts if p._quantized is not None]
+        if packed:
+            scales, biases = mx.concatenate([q[0] for q in packed]), mx.concatenate([q[1] for q in packed])
+            whole._quantized = (scales, biases, *packed[0][2:])
+        mx.eval(whole.arrays())
+        at = 0
+        for part in parts:
+            rows = slice(at, at := at + part.weight.shape[0])
+            part.weight = whole.weight[rows]
+            part._transposed = part.weight.T
+            if whole._quantized is not None:
+                scales, biases, group, bits = whole._quantized
+                part._quantized = (scales[rows], biases[rows], group, bits)
+        return whole
 
     def arrays(self) -> list[mx.array]:
         extra = list(self._quantized[:2]) if self._quantized else []
