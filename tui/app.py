@@ -304,12 +304,13 @@ class ChatApp(Chats, ScreenCommands, Actions, App[int]):
 
     def show_header(self) -> None:
         controller = self.controller
-        engine = controller.engine
+        engine, last = controller.engine, controller.last
         self.query_one(ChatHeader).show(
             HeaderState(
                 model=engine.spec.name if engine else self.options.config.model or "loading…",
                 drafter=controller.drafter if engine else "…",
-                cap=f"k={controller.last.cap}" if controller.last.drafting else "",
+                source=controller.drafter_source,
+                cap=f"k={last.cap}" if last.drafting and last.drafter == controller.drafter else "",
                 trouble=self.drafter_trouble(),
                 title=controller.chat.name if controller.chat.turns else "",
                 used=controller.used,

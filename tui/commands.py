@@ -16,9 +16,11 @@ from typing import Protocol
 import themes
 from engine import config as settings
 from engine.errors import DsparkError
+from engine.vision import check_pictures
 from themes import Theme
 from tui import export
 from tui.controller import Controller
+from tui.pictures import described
 from tui.store import Store
 
 Result = str | None
@@ -227,6 +229,17 @@ def _stats(host: Host, words: str) -> Result:
     return f"{tally.tokens} tokens in {tally.rounds} rounds: {shares}; {accept}; {rate}."
 
 
+def _image(host: Host, words: str) -> Result:
+    if not words:
+        return "/image FILE sends a picture with the next message; @FILE in the message does the same."
+    engine = host.controller.engine
+    picture = host.controller.album.attach(words)
+    if engine is not None and not engine.spec.vision:
+        host.controller.album.waiting.pop()
+        check_pictures(engine.spec.name, None, [picture])
+    return f"{described(picture)}: goes with the next message."
+
+
 def _ctx(host: Host, words: str) -> Result:
     engine = host.controller.engine
     return (
@@ -254,6 +267,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("retry", "", "try again after a failure", None),
     Command("undo", "", "bring back the chat deleted last", _undo),
     Command("copy", "[answer|code n|chat]", "copy the last answer, one of its code blocks, or the chat", _copy),
+    Command("image", "file", "send a picture with the next message; @file in the message does the same", _image),
     Command("export", "file", "write the chat as .md, .json, .html or .svg", _export),
     Command("inspect", "", "token by token: round, place in the block, source, what was turned down", None),
     Command("view", "[source|markdown|trace]", "colours", None, ("colours",)),

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 from engine.config import Config
 from engine.core import Event, Failed, Finished, Prefilled, Round
+from engine.vision import Prompt as Seen
+from engine.vision import attached
 from tui.chat import Chat, Status, Turn
 from tui.engine_port import DrafterLike, EngineLike, Listener, TicketLike
+from tui.pictures import Album, described
 from tui.stats import Tally
 
 log = logging.getLogger("dspark.tui")
@@ -23,6 +27,7 @@ class Controller:
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or Config()
         self.chat = Chat()
+        self.album = Album()
         self.engine: EngineLike | None = None
         self.turn: Turn | None = None
         """The one being answered."""
@@ -44,7 +49,8 @@ class Controller:
 
     def begin(self, text: str) -> Turn:
         """Append a turn; the caller then runs `submit` on a worker thread."""
-        turn = Turn(text)
+        turn = Turn(self.album.join(text))
+        turn.images = tuple(str(p) for p in attached(turn.user) if isinstance(p, Path))
         turn.answer.seed = self.config.seed
         turn.answer.model = self.engine.spec.name if self.engine is not None else ""
         self.chat.turns.append(turn)
@@ -65,10 +71,17 @@ class Controller:
         engine = self.engine
         assert engine is not None
         try:
-            prompt = engine.format.prompt(self.chat.messages(), thinking=self.config.thinking)
+            messages, pictures = self.album.place(self.chat.messages(), engine.spec.name, engine.spec.vision)
+            prompt = engine.format.prompt(messages, thinking=self.config.thinking)
+            seen = engine.see(prompt.ids, pictures) if pictures else Seen(prompt.ids, None, ())
+            own = len(pictures) - sum(isinstance(p, Path) for p in attached(turn.user))
+            rows = [count for _, count in seen.places]
+            turn.images = tuple(described(p, n) for p, n in list(zip(pictures, rows, strict=True))[own:])
             request = self.config.request(
-                prompt.ids,
-                boundaries=prompt.boundaries,
+                seen.ids,
+                boundaries=seen.moved(prompt.boundaries),
+                embeddings=seen.embeddings,
+                media=seen.media,
                 logprobs=self.logprobs,
                 conversation=self.chat.id,
                 id=turn.id,
@@ -92,7 +105,7 @@ class Controller:
 
     def show(self, chat: Chat) -> None:
         """Go on with another conversation; what is under way in this one must have ended."""
-        self.chat, self.queued = chat, None
+        self.chat, self.queued, self.album = chat, None, Album()
         self.last = chat.turns[-1].answer.tally if chat.turns else Tally()
         self.prefilled = chat.turns[-1].answer.prefilled if chat.turns else None
 
@@ -133,6 +146,11 @@ class Controller:
     @property
     def drafter(self) -> str:
         return self.engine.drafter if self.engine is not None else ""
+
+    @property
+    def drafter_source(self) -> str:
+        """Source of the current drafter's tokens."""
+        return next((str(d.source) for d in self.drafters if d.name == self.drafter), "draft")
 
     def use(self, name: str) -> str:
         """Draft with `name` from the next round on. Returns why not, or an empty string."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
+from engine.core import Source
 from tui.panels import Figures, Panel, dim, lines
 from tui.stats import spark
 
@@ -14,7 +15,8 @@ def draw(figures: Figures, width: int) -> Content:
         why = "no round has proposed anything yet" if figures.drafter != "none" else "drafting is off (Shift+Tab)"
         return dim(why)
     head = Content.assemble((f"{turn.acceptance:.2f}", "bold"), f"  moving {turn.ema or 0:.2f}")
-    body = Content.styled(spark(turn.rates, width, 1.0), "$source-draft")
+    mostly = max((Source.DRAFT, Source.LOOKUP), key=lambda source: turn.by_source[source])
+    body = Content.styled(spark(turn.rates, width, 1.0), f"$source-{mostly}")
     return lines(head, body, f"per round {turn.per_round or 0:.1f} tok · rounds {turn.rounds}")
 
 

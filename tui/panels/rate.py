@@ -19,7 +19,7 @@ def draw(figures: Figures, width: int) -> Content:
     head = Content.assemble((f"{turn.rate:.1f}", "bold"), beside)
     body = Content.styled(spark(list(turn.seconds), width), "$primary")
     tail = f"verify {turn.verify_mean or 0:.1f} ms · round {turn.round_ms or 0:.1f} ms"
-    return lines(head, body, f"speed-up {gain:.2f}× · {tail}" if gain else tail)
+    return lines(head, body, *([f"speed-up {gain:.2f}×"] if gain else []), tail)
 
 
 PANEL = Panel("rate", "Tokens/s", draw)

@@ -19,6 +19,8 @@ class HeaderState:
 
     model: str = ""
     drafter: str = ""
+    source: str = "draft"
+    """What the drafter's tokens count as, for its colour."""
     cap: str = ""
     trouble: str = ""
     """Why the drafter that was asked for is off."""
@@ -34,7 +36,7 @@ def header(state: HeaderState, width: int) -> Content:
     drafter = state.drafter or "none"
     parts: list[tuple[str, str] | str] = [(short(state.model) or "no model", "bold")]
     parts.append(("  ·  drafter ", "") if width >= 60 else (" · ", ""))
-    parts.append((one_line(drafter), "$source-draft" if drafter != "none" else ""))
+    parts.append((one_line(drafter), f"$source-{state.source}" if drafter not in ("none", "…") else ""))
     if state.cap:
         parts.append(f" {state.cap}")
     if state.trouble:

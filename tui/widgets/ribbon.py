@@ -10,13 +10,15 @@ from textual.widgets import Static
 from engine.core import Source
 from tui.stats import BARS, Tick
 
+FLAT = 4
+"""A round of one token is a low bar, also where there are only such rounds."""
 LETTERS = {Source.DRAFT: "D", Source.LOOKUP: "L", Source.TARGET: "t"}
 
 
 def ribbon(ticks: Sequence[Tick], width: int, letters: bool = False) -> Content:
     """The last rounds that fit; `╎` stands before a round in which the drafter changed."""
     cells: list[tuple[str, str]] = []
-    high = max((tick.height for tick in ticks), default=1)
+    high = max(FLAT, *(tick.height for tick in ticks)) if ticks else FLAT
     for tick in ticks:
         if tick.switched:
             cells.append(("╎", "$warning"))
@@ -35,9 +37,17 @@ class Ribbon(Static):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.letters = False
+        self._last: tuple[Sequence[Tick], str] = ((), "")
 
     def show(self, ticks: Sequence[Tick], note: str) -> None:
-        width = max(0, self.size.width)
+        self._last = ticks, note
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        ticks, note = self._last
+        width = self.size.width
+        if not width:
+            return
         right = Content(note).truncate(max(0, width - 1), ellipsis=True)
         left = ribbon(ticks, max(0, width - right.cell_length - 2), self.letters)
         row = Content.assemble(left, " " * max(1, width - left.cell_length - right.cell_length), right)

@@ -35,6 +35,10 @@ class PanelView(Static, can_focus=False):
         self.panel = panel
         self._shown = Content("")
 
+    def forget(self) -> None:
+        """Draw anew at the next occasion."""
+        self._shown = Content("")
+
     def show(self, figures: Figures) -> None:
         width = self.size.width
         if width <= 0:
@@ -44,9 +48,14 @@ class PanelView(Static, can_focus=False):
             (self.panel.title.upper(), "bold $secondary"), (f"  {self.panel.hint}", "$faint"), "\n", body
         )
         if not self._shown.is_same(text):
-            grown = text.plain.count("\n") != self._shown.plain.count("\n")
+            grown = rows(text, width) != rows(self._shown, width)
             self._shown = text
             self.update(text, layout=grown)
+
+
+def rows(text: Content, width: int) -> int:
+    """How many rows a text takes, about: only whether it changed matters."""
+    return sum(max(1, -(-line.cell_length // width)) for line in text.split("\n"))
 
 
 class SideBar(VerticalScroll, can_focus=False):
@@ -75,6 +84,10 @@ class SideBar(VerticalScroll, can_focus=False):
             for view in self.query(PanelView):
                 if view.display:
                     view.show(figures)
+
+    def on_resize(self) -> None:
+        for view in self.query(PanelView):
+            view.forget()
 
     def set_compact(self, compact: bool) -> None:
         for view in self.query(PanelView):

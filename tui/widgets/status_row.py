@@ -27,10 +27,20 @@ def status_row(turn: Tally, session: Tally, cache: str, width: int) -> Content:
 
 
 class StatusRow(Static):
+    """Draws again when it appears or its width changes."""
+
     DEFAULT_CSS = """
     StatusRow { height: 1; padding: 0 1; color: $foreground 80%; }
     """
 
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._last = Tally(), Tally(), ""
+
     def show(self, turn: Tally, session: Tally, cache: str) -> None:
+        self._last = turn, session, cache
+        self.on_resize()
+
+    def on_resize(self) -> None:
         if self.size.width:
-            self.update(status_row(turn, session, cache, self.size.width), layout=False)
+            self.update(status_row(*self._last, self.size.width), layout=False)
