@@ -49,6 +49,20 @@ class Prefill:
         self._match: Match | None = None
         self._marks: list[Mark] = []
         self._hidden: mx.array | None = None
+        self._overtaken = 0
+        self._paused_at = 0.0
+
+    def gives_way(self, tokens: int, ratio: int, times: int) -> bool:
+        """Whether a prompt of so many tokens may be read first: little beside what is left here, and not too often."""
+        return tokens * ratio <= len(self.sequence.tokens) - self.position and self._overtaken < times
+
+    def pause(self) -> None:
+        self._overtaken += 1
+        self._paused_at = time.perf_counter()
+
+    def resume(self) -> None:
+        """The pause counts as waiting, not as reading."""
+        self._began += time.perf_counter() - self._paused_at
 
     @property
     def key(self) -> str:

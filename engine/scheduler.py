@@ -31,6 +31,10 @@ from engine.targets.base import Target
 T = TypeVar("T")
 log = logging.getLogger("dspark.scheduler")
 
+OVERTAKE = 4
+"""A prompt may be read before another one that has at least this many times as much left to read..."""
+OVERTAKEN = 8
+"""...which happens to that one so many times at most."""
 CLEAR_EVERY = 512
 """Rounds between returns of the allocator's pool to the system."""
 
@@ -53,6 +57,8 @@ class Scheduler:
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._waiting: deque[Sequence] = deque()
         self._prefill: Prefill | None = None
+        self._paused: list[Prefill] = []
+        """Long prompts that shorter ones overtook; the last one goes on first."""
         self._batch = Batch()
         self._plan: Plan | None = None
         self._rounds = 0
@@ -102,7 +108,11 @@ class Scheduler:
     @property
     def load(self) -> tuple[int, int]:
         """(running, waiting) requests, for gauges; may be a moment old."""
-        return len(self._batch.sequences) + (self._prefill is not None), len(self._waiting)
+        return len(self._batch.sequences) + self._reading, len(self._waiting)
+
+    @property
+    def _reading(self) -> int:
+        return (self._prefill is not None) + len(self._paused)
 
     def _post(self, job: Callable[[], None]) -> None:
         if self._closed:
@@ -116,11 +126,12 @@ class Scheduler:
             self._run()
         finally:
             self._batch, self._prefill, self._plan = Batch(), None, None
+            self._paused.clear()
             backend.release_thread()
 
     def _run(self) -> None:
         while True:
-            busy = bool(self._waiting or self._prefill or self._batch.sequences)
+            busy = bool(self._waiting or self._reading or self._batch.sequences)
             try:
                 job = self._inbox.get(block=not busy)
             except queue.Empty:
@@ -158,8 +169,11 @@ class Scheduler:
         for sequence in [s for s in self._waiting if s.cancelled]:
             self._waiting.remove(sequence)
             self._emit(sequence, finished(sequence, "cancel"))
-        if self._prefill is not None and self._prefill.sequence.cancelled:
-            prefill, self._prefill = self._prefill, None
+        for prefill in [p for p in (self._prefill, *self._paused) if p is not None and p.sequence.cancelled]:
+            if prefill is self._prefill:
+                self._prefill = None
+            else:
+                self._paused.remove(prefill)
             self._keep(prefill.keep)
             self._emit(prefill.sequence, finished(prefill.sequence, "cancel"))
         gone = [s for s in self._batch.sequences if s.cancelled]
@@ -170,7 +184,9 @@ class Scheduler:
 
     def _can_read(self) -> bool:
         plan = self._plan
-        return plan is not None and bool(self._waiting) and len(self._batch.sequences) < plan.max_batch
+        if plan is None or not self._waiting or len(self._batch.sequences) + self._reading >= plan.max_batch:
+            return False
+        return self._prefill is None or self._prefill.gives_way(len(self._waiting[0].tokens), OVERTAKE, OVERTAKEN)
 
     def _read(self) -> None:
         plan = self._plan
@@ -178,7 +194,13 @@ class Scheduler:
             while self._waiting:
                 self._fail(self._waiting.popleft(), EngineClosed("No model is loaded."))
             return
-        if self._prefill is None and self._can_read():
+        if self._prefill is None and self._paused:
+            self._prefill = self._paused.pop()
+            self._prefill.resume()
+        if self._can_read():
+            if self._prefill is not None:
+                self._prefill.pause()
+                self._paused.append(self._prefill)
             sequence = self._waiting.popleft()
             self._prefill = Prefill(plan.target, sequence, plan.cache, plan.chunk)
             self._forward(sequence, self._prefill.start())
@@ -279,6 +301,7 @@ class Scheduler:
     def _shut(self) -> None:
         for sequence in [*self._waiting, *self._batch.sequences]:
             sequence.cancelled = True
-        if self._prefill is not None:
-            self._prefill.sequence.cancelled = True
+        for prefill in (self._prefill, *self._paused):
+            if prefill is not None:
+                prefill.sequence.cancelled = True
         self._drop_cancelled()

@@ -365,3 +365,44 @@ def test_a_row_that_fails_leaves_the_others_alone(family: str, where: str) -> No
         assert isinstance(last, Failed)
         assert last.message == "broken"
         assert ids_of(engine, wish(0)) == alone[0]
+
+
+def test_a_short_prompt_overtakes_a_long_one_that_is_being_read() -> None:
+    from engine.core import Prefilled, Request
+
+    ends: list[str] = []
+    with open_engine(GOLDEN / "targets" / "tiny-nemotron_h", options=Options(max_batch=3, chunk=8)) as engine:
+
+        def wish(length: int, first: int) -> Request:
+            return Request([first, *[5, 9, 2, 7] * (length // 4)], 6, stop_ids=frozenset(), drafter="lookup")
+
+        wishes = {"long": wish(800, 1), "short": wish(12, 2), "other": wish(16, 3)}
+        alone = {name: ids_of(engine, w) for name, w in wishes.items()}
+        found: dict[str, Any] = {}
+        waited: dict[str, float] = {}
+        done = threading.Event()
+
+        def listener(name: str) -> Any:
+            def listen(event: Any) -> None:
+                if isinstance(event, Prefilled):
+                    waited[name] = event.queued_ms
+                if hasattr(event, "usage"):
+                    ends.append(name)
+                    found[name] = event.tokens
+                    if len(ends) == 3:
+                        done.set()
+
+            return listen
+
+        for name, one in wishes.items():
+            engine.submit(one, listener(name))
+        assert done.wait(60)
+        assert found == alone
+        assert ends[-1] == "long"
+        assert waited["long"] > 0
+        gone = engine.submit(wish(800, 4))
+        engine.submit(wish(12, 5))
+        gone.cancel()
+        assert list(gone)[-1].reason == "cancel"
+        assert ids_of(engine, wishes["short"]) == alone["short"]
+        assert engine.scheduler.load == (0, 0)
