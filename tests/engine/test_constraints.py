@@ -96,7 +96,7 @@ def test_o05_every_drafter_yields_valid_json_and_the_plain_text(
         return ([*plain.encode()][done : done + k] or [0]) * 1
 
     engine.add_drafter(ScriptedDrafter(oracle, name="oracle"))
-    for drafter in ("lookup", "dspark", "oracle"):
+    for drafter in ("dspark", "oracle") if temperature else ("lookup", "dspark", "oracle"):
         text, last, rounds = run(engine, grammars.constraint(grammar), drafter, temperature)
         assert text == plain, drafter
         if drafter == "oracle" and len(plain) > 8:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -9,7 +10,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from scripted import Script, by_prompt
 from sse_reader import events
 
 from server.settings import Settings
+from server.sse import EventStream
 
 USER = [{"role": "user", "content": "hi"}]
 STREAM = {"messages": USER, "stream": True, "max_tokens": 2000}
@@ -157,17 +159,28 @@ def test_a_crawling_reader_slows_nobody(start: Any) -> None:
         assert until(lambda: live.engine.active == 0, 20), "the engine never waits for a reader"
 
 
-def test_a_reader_that_takes_nothing_is_given_up(start: Any) -> None:
-    live = start(Script("x" * 4000, block=20, end=False), settings=Settings(write_timeout=0.5, max_tokens_cap=10**6))
-    body = {"messages": USER, "stream": True, "max_tokens": 10**6, "x_dspark": True}
-    live.engine.spec = __import__("dataclasses").replace(live.engine.spec, context=10**7)
-    with socket.socket() as sleeper:
-        sleeper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        sleeper.connect(("127.0.0.1", live.port))
-        sleeper.sendall(post("/v1/chat/completions", body))
-        assert until(lambda: live.engine.active == 1)
-        assert until(lambda: live.engine.active == 0, 30)
-    assert until(lambda: idle(live))
+async def test_a_reader_that_takes_nothing_is_given_up() -> None:
+    """What a socket buffers is the system's business, so the transport is played."""
+    cancelled: list[bool] = []
+    stuck = asyncio.Event()
+
+    async def frames() -> AsyncIterator[bytes]:
+        while True:
+            yield b"data: x\n\n"
+
+    async def receive() -> Any:
+        await asyncio.sleep(60)
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            stuck.set()
+            await asyncio.sleep(60)
+
+    began = time.monotonic()
+    await EventStream(frames(), lambda: cancelled.append(True), 0.1)({"type": "http"}, receive, send)
+    assert stuck.is_set()
+    assert cancelled
+    assert time.monotonic() - began < 5
 
 
 # Limits ---------------------------------------------------------------------------------------------------------------
@@ -410,12 +423,12 @@ def test_memory_stays_flat_over_many_requests(start: Any) -> None:
 
     if not os.path.exists("/proc/self/statm"):
         pytest.skip("needs /proc")
-    for count in (40, 150):
+    for count in (30, 90):
         for i in range(count):
             live.http.post("/v1/chat/completions", json={"messages": USER, "stream": bool(i % 2)})
             live.engine.requests.clear()
             live.engine.prompts.clear()
-        if count == 40:
+        if count == 30:
             before = resident()
     assert resident() - before < 8 << 20
     assert len(live.app.store._kept) == 0
