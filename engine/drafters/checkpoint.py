@@ -34,6 +34,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         WeightsMissing, WeightsDamaged: files are absent or unreadable.
     """
     where = Path(str(path).removeprefix("gguf:")).expanduser()
+    if where.is_dir() and not (where / "config.json").is_file() and len(only := list(where.glob("*.gguf"))) == 1:
+        where = only[0]
     if where.suffix.lower() == ".gguf":
         config, tensors = prism.read(where)
         return Checkpoint(config, tensors, where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.drafters.config import LayerRule
+from engine.drafters.config import LayerRule, LogSnr
 from engine.drafters.packaging.fields import Fields, Json, causal_override, layer_rules
 from engine.errors import DrafterRefused
 
@@ -46,6 +46,18 @@ def heads(fields: Fields) -> dict[str, Any]:
         "confidence_with_markov": fields.flag("confidence_head_with_markov", default=True),
         "confidence_temperatures": tuple(float(t) for t in temperatures),
     }
+
+
+def log_snr(fields: Fields) -> LogSnr | None:
+    """Range of the log-SNR conditioning, when the file has it. An empty range would divide by zero."""
+    if not fields.flag("log_snr_conditioning"):
+        return None
+    low, high = fields.get("min_log_snr"), fields.get("max_log_snr")
+    if low is None or high is None or not float(low) < float(high):
+        raise DrafterRefused(
+            f"The drafter is conditioned on log-SNR, but its range {low} to {high} is not one; fetch a complete copy."
+        )
+    return LogSnr(float(low), float(high))
 
 
 def draft_vocabulary(fields: Fields, vocab_size: int) -> int | None:

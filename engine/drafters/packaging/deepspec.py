@@ -69,6 +69,7 @@ def assemble(config: Json, name: str, start: int | None = None, yarn: Yarn | Non
         gated_query=native and fields.flag("enable_qwen35_gated_q_proj"),
         offset_norms=native,
         softcap=fields.get("final_logit_softcapping"),
+        log_snr=body.log_snr(fields),
         quantization=quantization(config),
         **settings,
     )

@@ -8,8 +8,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.drafters.config import DrafterConfig, LayerRule, LogSnr, Rope
+from engine.drafters.config import DrafterConfig, LayerRule, Rope
 from engine.drafters.gguf import read_gguf
+from engine.drafters.packaging import body
 from engine.drafters.packaging.fields import Fields, tap_ids
 from engine.errors import DrafterRefused
 
@@ -87,19 +88,8 @@ def config_of(metadata: dict[str, Any], tensors: dict[str, mx.array]) -> Drafter
         rope=Rope(float(fields.get("rope.freq_base", default=1e6)), head_dim),
         markov_rank=int(fields.get("markov_rank", default=0)),
         confidence_with_markov=fields.flag("confidence_head_with_markov", default=True),
-        log_snr=_log_snr(fields),
+        log_snr=body.log_snr(fields),
     )
-
-
-def _log_snr(fields: Fields) -> LogSnr | None:
-    if not fields.flag("log_snr_conditioning"):
-        return None
-    low, high = fields.get("min_log_snr"), fields.get("max_log_snr")
-    if low is None or high is None or not float(low) < float(high):
-        raise DrafterRefused(
-            f"The drafter is conditioned on log-SNR, but its range {low} to {high} is not one; fetch a complete copy."
-        )
-    return LogSnr(float(low), float(high))
 
 
 def rename(name: str) -> str:

@@ -324,6 +324,20 @@ def test_gguf_cut_short(tmp_path: Path) -> None:
         load_drafter(tmp_path / "absent.gguf", s.Lender())
 
 
+def test_a_folder_with_one_gguf_and_log_snr_in_a_config(tmp_path: Path) -> None:
+    """The same drafter as a GGUF in a folder, and converted to safetensors, drafts the same."""
+    (tmp_path / "g").mkdir()
+    s.write_gguf(tmp_path / "g" / "d.gguf", s.gguf_metadata(), s.gguf_tensors())
+    made = s.deepspec()
+    made.tensors = s.gguf_tensors()
+    made.config |= {"block_size": 4, "log_snr_conditioning": True, "min_log_snr": -10.0, "max_log_snr": 10.0}
+    expected = rounds(load_drafter(tmp_path / "g", s.Lender()))
+    assert rounds(load_drafter(made.save(tmp_path / "s"), s.Lender())) == expected
+    made.config["max_log_snr"] = None
+    with pytest.raises(DrafterRefused, match="range -10.0 to None is not one"):
+        load_drafter(made.save(tmp_path / "s"), s.Lender())
+
+
 # Number formats -------------------------------------------------------------------------------------------------------
 
 

@@ -82,8 +82,8 @@ def test_o66_a_checkpoint_that_wants_to_run_code_is_refused_and_runs_nothing(hom
     (folder / file).write_text(json.dumps({**old, key: value}))
     with pytest.raises(RemoteCodeRefused, match=f"{key} in {file}.*--trust-remote-code"):
         hub.ensure(str(folder))
-    with pytest.raises(RemoteCodeRefused):
-        hub.ensure_drafter(str(folder))
+    # A drafter is read and never imported, so what its config names cannot run; published ones often name something.
+    assert hub.ensure_drafter(str(folder)) == folder
     assert not marker.exists()
     hub.trust_remote_code()
     hub.check_folder(folder)
