@@ -138,7 +138,11 @@ class Block:
     """Bytes when in memory."""
 
     def __post_init__(self) -> None:
-        self.weight = self.nbytes or self.weight
+        self._weigh()
+
+    def _weigh(self) -> None:
+        if self.arrays:
+            self.weight = sum(x.nbytes for x in self.arrays)
 
     @property
     def held(self) -> bool:
@@ -146,7 +150,7 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        return sum(x.nbytes for x in self.arrays)
+        return self.weight if self.arrays else 0
 
     @property
     def backed(self) -> bool:
@@ -170,6 +174,7 @@ class Block:
             raise ValueError("a block without arrays and without a source")
         stop = self.offset + self.length
         self.arrays = [mx.contiguous(x[:, :, :, self.offset : stop]) for x in self.source.block(self.index)]
+        self._weigh()
 
     def drop(self) -> None:
         self.arrays = []
@@ -188,7 +193,11 @@ class Checkpoint:
     """Bytes when in memory."""
 
     def __post_init__(self) -> None:
-        self.weight = self.nbytes or self.weight
+        self._weigh()
+
+    def _weigh(self) -> None:
+        if self.layers is not None:
+            self.weight = sum(x.nbytes for _, x in self.layers)
 
     @property
     def oldest(self) -> int:
@@ -207,7 +216,7 @@ class Checkpoint:
 
     @property
     def nbytes(self) -> int:
-        return sum(x.nbytes for _, x in self.layers or ())
+        return 0 if self.layers is None else self.weight
 
     def arrays(self) -> list[mx.array]:
         return [a for _, x in self.layers or () for a in x.arrays()]
@@ -218,6 +227,7 @@ class Checkpoint:
             if self.source is None:
                 raise ValueError("a checkpoint without layers and without a source")
             self.layers = self.source.checkpoint()
+            self._weigh()
 
     def drop(self) -> None:
         self.span, self.layers = self.oldest, None

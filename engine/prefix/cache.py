@@ -35,7 +35,7 @@ MEMORY = 0.8
 """How much of the measured prefill rate each new one leaves."""
 LEAST = 32
 """Fewer tokens are no measurement of a rate."""
-MAX_NODES = 2048
+MAX_NODES = 1024
 """Keeps the number of live buffers far from the limit that Metal has per process."""
 
 
@@ -233,12 +233,16 @@ class PrefixCache:
 
         Short prefixes that nobody came back for push out only their like, and a part of the budget is left to them.
         """
+        if self.nbytes + need <= self.budget * (PROBATION - 1) // PROBATION and self._latest.nodes < MAX_NODES:
+            return True
         kept = {id(n) for n in keep}
         while True:
             surveys = [(s, survey(s.tree, kept, self._clock, s.ms_per_token)) for s in self._spaces.values()]
             total = sum(x.nbytes for _, x in surveys)
             probation = sum(x.probation for _, x in surveys)
             crowd = sum(x.nodes for _, x in surveys) - MAX_NODES
+            # Some more at once, or every request would have to look at all of them again.
+            crowd += MAX_NODES // 16 if crowd > 0 else 0
             if short:
                 excess, pool = total + need - self.budget, True
             else:
@@ -357,6 +361,7 @@ class PrefixCache:
             tokens_asked=self._asked,
             evicted=self._evicted,
             refused=self._refused,
+            nodes=len(sizes),
         )
 
     def _space(self, key: str) -> _Space:

@@ -39,6 +39,8 @@ class Stats:
     evicted: int
     refused: int
     """Prefixes that were not kept because they did not fit."""
+    nodes: int = 0
+    """Of the trees, those included that only a file holds."""
     disk_entries: int = 0
     disk_bytes: int = 0
     disk_errors: int = 0

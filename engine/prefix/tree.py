@@ -53,12 +53,12 @@ class Node:
 
     @property
     def block_bytes(self) -> int:
-        return sum(b.nbytes for b in self.blocks)
+        return sum([b.nbytes for b in self.blocks])
 
     @property
     def extra_bytes(self) -> int:
         held = 0 if self.checkpoint is None else self.checkpoint.nbytes
-        return held + sum(c.nbytes for c in self.contexts.values())
+        return held + sum([c.nbytes for c in self.contexts.values()]) if self.contexts else held
 
     def lineage(self) -> list[Node]:
         """From the first edge below the root to this node."""
