@@ -81,13 +81,12 @@ def test_confidence_cuts_where_the_reference_cuts(name: str) -> None:
 
 
 @pytest.mark.parametrize("hybrid", [False, True], ids=["alone", "after lookup"])
-@pytest.mark.parametrize("cap", [1, 2, 4, 7, None])
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize(("name", "cap"), [*((n, k) for n in DRAFTERS for k in (1, 2, 4, 7)), ("dflash-zlab", None)])
 def test_tokens_are_plain_for_every_cap_and_chain(name: str, cap: int | None, hybrid: bool) -> None:
     golden = Golden(name)
     drafter = golden.load(golden_target(golden.target))
     parts = (Lookup(LookupSettings(min_n=2)), drafter) if hybrid else (drafter,)
     prompt, plain = golden.json["prompts"][0], golden.json["plain_greedy"][0]
-    ours = Run(golden_target(golden.target), prompt, Chain("x", parts), max_tokens=20, cap=cap)
-    assert ours.output == plain[:20]
+    ours = Run(golden_target(golden.target), prompt, Chain("x", parts), max_tokens=16, cap=cap)
+    assert ours.output == plain[:16]
     assert ours.loop.evaluations == len(ours.rounds)

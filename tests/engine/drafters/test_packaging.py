@@ -11,8 +11,10 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from fakes import Run
 
 from engine.core import Sampling
+from engine.drafters.chain import Chain
 from engine.drafters.checkpoint import read_checkpoint
 from engine.drafters.config import LayerRule
 from engine.drafters.dflash import DFlash
@@ -22,7 +24,7 @@ from engine.drafters.nvfp4 import unpack
 from engine.errors import DrafterRefused, WeightsDamaged, WeightsMissing
 from engine.sampling import RowSampler
 from tests.engine.drafters import synthetic as s
-from tests.engine.drafters.golden import Golden, TableLender
+from tests.engine.drafters.golden import Golden, TableLender, golden_target
 
 FULL = LayerRule(None, False)
 EXPECTED: dict[str, dict[str, Any]] = {
@@ -354,10 +356,18 @@ def test_nvfp4_values() -> None:
     np.testing.assert_allclose(np.array(out.astype(mx.float32))[0], expected)
 
 
-def test_quantising_at_load_keeps_small_parts_and_runs(tmp_path: Path) -> None:
-    made = s.deepspec()
-    drafter = load_drafter(made.save(tmp_path), s.Lender(), bits=4)
-    rounds(drafter)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_quantising_at_load_is_close_and_keeps_the_text(bits: int) -> None:
+    golden = Golden("dspark-qwen3")
+    target = golden_target("tiny-qwen3")
+    drafter = load_drafter(golden.folder, target, bits=bits)
+    context = drafter.new_context()
+    drafter.observe(context, golden.tensors["r0.features"], 0, [0] * 24)
+    error = mx.abs(drafter.block(context, int(golden["r0.anchor"][0]), 7) - golden.tensors["r0.block_hidden"])
+    assert 0.0 < float(error.mean()) < (0.5 if bits == 4 else 0.05)
+    run = Run(target, golden.json["prompts"][0], Chain("x", (drafter,)), max_tokens=24)
+    assert run.output == golden.json["plain_greedy"][0][:24]
+    assert sum(r.accepted for r in run.rounds) > 0
 
 
 def test_mlx_quantised_files_load(tmp_path: Path) -> None:
