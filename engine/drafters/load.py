@@ -114,11 +114,11 @@ def fit(config: DrafterConfig, target: Lender) -> None:
 
 
 def _with_target_softcap(config: DrafterConfig, target: Lender) -> DrafterConfig:
-    """A borrowed head is capped as the target's own is, unless the drafter says otherwise. It changes no greedy draft,
-    but the law that a sampled one is drawn from."""
-    if config.softcap is not None:
-        return config
+    """Gemma-4's head is borrowed with its cap, unless the drafter says otherwise. It changes no greedy draft, but the
+    law that a sampled one is drawn from. Other families scale before they cap, so their raw head stays bare."""
     raw = target.spec.raw
+    if config.softcap is not None or "gemma4" not in str(raw.get("model_type")):
+        return config
     text = raw.get("text_config")
     places = [raw, *([cast(Mapping[str, object], text)] if isinstance(text, Mapping) else [])]
     caps = [cap for place in places if isinstance(cap := place.get("final_logit_softcapping"), int | float)]

@@ -127,6 +127,23 @@ def test_both_packagings_of_one_drafter_agree() -> None:
     np.testing.assert_array_equal(words[packed["r0.draft_ids_reduced"]], packed["r0.draft_tokens"])
 
 
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ({"model_type": "gemma4", "text_config": {"final_logit_softcapping": 30.0}}, 30.0),
+        ({"model_type": "gemma4_text", "final_logit_softcapping": 15.0}, 15.0),
+        # A saturated cap would make all large logits equal: this family multiplies first, and the raw head does not.
+        ({"model_type": "muse_glimmer", "final_logit_softcapping": 20.0}, None),
+        ({}, None),
+    ],
+)
+def test_the_borrowed_head_is_capped_only_where_it_is_the_heads_own(
+    raw: dict[str, Any], expected: float | None, tmp_path: Path
+) -> None:
+    drafter = load_drafter(s.zlab().save(tmp_path), s.Lender(raw=raw))
+    assert drafter.config.softcap == expected
+
+
 # Refusals -------------------------------------------------------------------------------------------------------------
 
 Change = Callable[[s.Layout], Any]
