@@ -196,16 +196,21 @@ class PrefixCache:
         ids = as_tokens(tokens[:length])
         path, shared = self._walk_alive(space, ids)
         held = drafting or {}
-        need = layout.block_bytes(snapshot, length - shared) + sum(c.nbytes for c in held.values())
-        need += sum(x.nbytes for x in snapshot.layers if x.kind != "append")
+        need = sum(c.nbytes for c in held.values()) + sum(x.nbytes for x in snapshot.layers if x.kind != "append")
+        new = layout.block_bytes(snapshot, length - shared)
         fresh = length < SHORT and not any(n.hits for n in path)
-        if not self._make_room(need, path, short=fresh):
+        spare = self._most - sum(n.nbytes for n in path) - need
+        if layout.trimmable and 0 < spare < new:
+            # The head of a prompt that is too long for the cache is better than nothing of it.
+            ids = ids[: shared + (length - shared) * spare // new]
+            held, new = {}, layout.block_bytes(snapshot, len(ids) - shared)
+        if len(ids) <= shared < length or not self._make_room(new + need, path, short=fresh):
             self._refused += 1
             self._note()
             return False
         node = space.tree.insert(ids)
-        if shared < length:
-            node.blocks = layout.cut(snapshot, shared, length)
+        if shared < node.end:
+            node.blocks = layout.cut(snapshot, shared, node.end)
         if not layout.trimmable and not (node.checkpoint is not None and node.checkpoint.held):
             node.checkpoint = layout.checkpoint(snapshot)
         for name, context in held.items():
@@ -233,9 +238,12 @@ class PrefixCache:
 
         Short prefixes that nobody came back for push out only their like, and a part of the budget is left to them.
         """
-        if self.nbytes + need <= self.budget * (PROBATION - 1) // PROBATION and self._latest.nodes < MAX_NODES:
+        if self.nbytes + need <= self._most and self._latest.nodes < MAX_NODES:
             return True
-        kept = {id(n) for n in keep}
+        held = list(keep)
+        kept = {id(n) for n in held}
+        if need + sum(n.nbytes for n in held) > self._most:
+            return False
         while True:
             surveys = [(s, survey(s.tree, kept, self._clock, s.ms_per_token)) for s in self._spaces.values()]
             total = sum(x.nbytes for _, x in surveys)
@@ -246,7 +254,7 @@ class PrefixCache:
             if short:
                 excess, pool = total + need - self.budget, True
             else:
-                excess = total - probation + need - self.budget * (PROBATION - 1) // PROBATION
+                excess = total - probation + need - self._most
                 pool = excess <= 0
                 excess = total + need - self.budget if pool else excess
             if excess <= 0 and crowd <= 0:
@@ -261,6 +269,11 @@ class PrefixCache:
                 crowd -= 1
                 if excess <= 0 and crowd <= 0:
                     break
+
+    @property
+    def _most(self) -> int:
+        """What prefixes that are not on probation may take."""
+        return self.budget * (PROBATION - 1) // PROBATION
 
     def _give_up(self, space: _Space, victim: Victim) -> None:
         node = victim.node

@@ -92,7 +92,7 @@ SEQUENCES = [
 
 @pytest.mark.parametrize("template", [TOLERANT, RAISING, IGNORING, NO_SYSTEM])
 @pytest.mark.parametrize("roles", SEQUENCES, ids="-".join)
-def test_late_system_messages_keep_text_and_order(template: str, roles: list[str]) -> None:
+def test_o30_late_system_messages_keep_text_and_order(template: str, roles: list[str]) -> None:
     """O30."""
     messages = [says(role, f"text{i}!") for i, role in enumerate(roles)]
     text = shown(ChatFormat(toy(template)), messages)
@@ -152,7 +152,7 @@ def test_without_a_template() -> None:
     assert shown(ChatFormat(toy(None)), [says("user", "x")]).endswith("<|im_start|>assistant\n")
 
 
-def test_stable_boundary_before_a_tail_that_disappears() -> None:
+def test_o31_stable_boundary_before_a_tail_that_disappears() -> None:
     """O31: with thinking off the empty block is gone once the turn is history."""
     chat = ChatFormat(toy(SWITCH))
     history = [says("user", "a question"), says("assistant", "an answer"), says("user", "more")]
@@ -187,7 +187,7 @@ def test_head_is_shared_by_chats_with_the_same_system_prompt() -> None:
     assert two.boundaries[0] == head
 
 
-def test_pre_opened_block_is_seen_in_the_prompt() -> None:
+def test_o32_pre_opened_block_is_seen_in_the_prompt() -> None:
     """O32: no tag in the answer at all; everything is reasoning, streamed or not."""
     chat = ChatFormat(toy(HARD_OPEN))
     prompt = chat.prompt([says("user", "x")])
@@ -203,7 +203,7 @@ def test_pre_opened_block_is_seen_in_the_prompt() -> None:
     assert not ChatFormat(toy(TOLERANT)).prompt([says("user", "what is <think>")]).thinking
 
 
-def test_thinking_off_closes_a_block_that_is_always_opened() -> None:
+def test_o33_thinking_off_closes_a_block_that_is_always_opened() -> None:
     """O33."""
     chat = ChatFormat(toy(HARD_OPEN))
     text = shown(chat, [says("user", "x")], thinking=False)
@@ -216,7 +216,7 @@ def test_thinking_off_closes_a_block_that_is_always_opened() -> None:
     assert switch.switchable
 
 
-def test_stop_ids_are_merged_and_hand_over_tokens_found() -> None:
+def test_o34_stop_ids_are_merged_and_hand_over_tokens_found() -> None:
     """O34."""
     tokenizer = toy(TOLERANT)
     ids = {t: tokenizer.convert_tokens_to_ids(t) for t in SPECIALS}

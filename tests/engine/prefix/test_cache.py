@@ -167,7 +167,7 @@ def test_restores_never_change_what_is_stored(kinds: tuple[str, ...]) -> None:
 
 
 def test_probation_protects_a_long_conversation() -> None:
-    """O75: many title requests beside one long conversation."""
+    """Many title requests beside one long conversation."""
     long = [i % 50 for i in range(4000)]
     cache = PrefixCache(0)
     cache.budget = 10**9
@@ -201,7 +201,7 @@ def test_more_valuable_prefixes_stay() -> None:
     assert cache.stats().evicted > 0
 
 
-def test_two_hundred_conversations_fit_the_budget_and_leave_no_buffers() -> None:
+def test_o48_two_hundred_conversations_fit_the_budget_and_leave_no_buffers() -> None:
     """O48: a byte limit that counts every part; buffers do not pile up."""
     rng, cache = random.Random(4), PrefixCache(20_000)
     counts: list[int] = []
@@ -219,7 +219,7 @@ def test_two_hundred_conversations_fit_the_budget_and_leave_no_buffers() -> None
     assert counts[3] <= 1.1 * counts[2]
 
 
-def test_drafter_contexts_are_carried_and_superseded() -> None:
+def test_o18_drafter_contexts_are_carried_and_superseded() -> None:
     """O18: a context serves every shorter length that it can be cut to, and no request waits for one."""
     cache = PrefixCache(1 << 20)
     tokens = list(range(10))
@@ -288,6 +288,24 @@ def test_default_budget() -> None:
     assert default_budget(64 << 30, 32 << 30) == (64 << 30) * 15 // 100
     assert default_budget(64 << 30, 2 << 30) == 1 << 30
     assert default_budget(1 << 30, 0) == 64 << 20
+
+
+def test_of_what_is_too_long_the_head_is_kept_and_others_stay() -> None:
+    cache = PrefixCache(1 << 30)
+    put(cache, list(range(2000)))
+    cache.budget = cache.nbytes * 2
+    long = [7, *range(5000)]
+    cache.match([*range(2000), 5], "k")
+    assert put(cache, long)
+    found = cache.match([*long, 1], "k")
+    assert found is not None
+    assert 2000 < found.length < 5000
+    check(found.snapshot, long[: found.length], ("append",))
+    hybrid = PrefixCache(1 << 16)
+    kinds = ("append", "recurrent")
+    put(hybrid, list(range(100)), kinds)
+    assert not put(hybrid, long, kinds)
+    assert hybrid.match([*range(100), 3], "k") is not None
 
 
 def test_what_does_not_fit_is_refused_and_counted() -> None:

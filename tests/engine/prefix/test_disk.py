@@ -100,7 +100,7 @@ def test_drafter_contexts_come_back(tmp_path: Path) -> None:
     assert found.context == held["lookup"]
 
 
-def test_every_size_and_format_round_trips(tmp_path: Path) -> None:
+def test_o17_every_size_and_format_round_trips(tmp_path: Path) -> None:
     """O17: parts of width zero and one."""
     arrays = {
         f"{dtype}.{n}": mx.ones((2, n, 3)).astype(dtype)

@@ -53,7 +53,7 @@ def three_turns(engine: Engine, drafter: str) -> tuple[list[int], list[tuple[int
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_served_as_much_as_without_and_drafting_as_well_as_cold(engine: Engine, drafter: str) -> None:
+def test_o18_served_as_much_as_without_and_drafting_as_well_as_cold(engine: Engine, drafter: str) -> None:
     use(engine, PrefixCache(1 << 28))
     plain = three_turns(engine, "none")
     use(engine, PrefixCache(1 << 28))

@@ -87,7 +87,7 @@ def same(a: Snapshot, b: Snapshot) -> bool:
     return True
 
 
-def test_warm_equals_cold_at_every_kind_of_length(engine: Engine) -> None:
+def test_o12_o15_warm_equals_cold_at_every_kind_of_length(engine: Engine) -> None:
     """O10, O12, O15: shared lengths across the window's edge (16), with drafts, and the state afterwards."""
     first = TEXT[:44]
     for shared in (0, 1, 4, 15, 16, 17, 31, 40, 43, 44):
@@ -108,7 +108,7 @@ def test_warm_equals_cold_at_every_kind_of_length(engine: Engine) -> None:
         assert same(kept[0], kept[1])
 
 
-def test_identical_and_tiny_prompts(engine: Engine) -> None:
+def test_o13_o14_identical_and_tiny_prompts(engine: Engine) -> None:
     """O13, O14: the second time all but one token is served, and the answer is the same."""
     use_cache(engine, PrefixCache(1 << 28))
     fed(engine)
@@ -139,7 +139,7 @@ def test_five_turns_are_served_with_their_replies(engine: Engine) -> None:
         history += TEXT[100 + 9 * turn : 107 + 9 * turn]
 
 
-def test_turns_end_everywhere(engine: Engine) -> None:
+def test_o16_turns_end_everywhere(engine: Engine) -> None:
     """O16: after a stop string, a cancel or a stop id in the middle of a block the next turn is right."""
     use_cache(engine, PrefixCache(1 << 28))
     prompt = TEXT[:40]
@@ -216,7 +216,7 @@ def test_a_cancelled_prefill_is_kept() -> None:
         assert 64 <= facts.cached < 600
 
 
-def test_budget_holds_under_many_conversations_and_cancels() -> None:
+def test_o48_budget_holds_under_many_conversations_and_cancels() -> None:
     """O48: bytes held never above the limit, and memory in use does not climb."""
     cache = PrefixCache(1 << 20)
     with open_engine(GOLDEN / "tiny-qwen3", options=Options(cache=cache)) as engine:
@@ -249,7 +249,7 @@ def test_memory_pressure_empties_the_cache_and_nothing_else(monkeypatch: pytest.
         assert ask(engine, TEXT[:40])[0].tokens == before
 
 
-def test_a_closed_engine_holds_nothing() -> None:
+def test_o47_a_closed_engine_holds_nothing() -> None:
     """O47: after unloading, the weights and what was cached for them are gone."""
     cache = PrefixCache(1 << 28)
     engine = open_engine(GOLDEN / "tiny-qwen3", options=Options(cache=cache))

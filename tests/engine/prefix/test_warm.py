@@ -71,9 +71,9 @@ def equal_states(a: State, b: State) -> bool:
 def test_every_shared_length(mix: tuple[str, ...]) -> None:
     target = MixedTarget(*mix)
     rng = random.Random(1)
-    first = [rng.randrange(VOCAB) for _ in range(26)]
+    first = [rng.randrange(VOCAB) for _ in range(20)]
     for shared in range(len(first) + 1):
-        for tail in (0, 1, 5):
+        for tail in (0, 5):
             prompt = first[:shared] + [(t + 1) % VOCAB for t in first[shared : shared + tail]]
             if not prompt:
                 continue
