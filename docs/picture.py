@@ -1,6 +1,6 @@
 """Makes docs/picture.svg: the app with the embedded model, as it answers on this machine.
 
-    python docs/picture.py [--model NAME] [--drafter NAME] [prompt ...]
+python docs/picture.py [--model NAME] [--drafter NAME] [prompt ...]
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The host's view of evaluated arrays, typed. Reading a whole array is free; a slice of one would be a new evaluation."""
+"""The host's view of evaluated arrays, typed. Reading a whole array is free; a slice of one is a new evaluation."""
 
 from __future__ import annotations
 

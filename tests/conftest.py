@@ -6,4 +6,4 @@ os.environ.setdefault("MLX_DISABLE_COMPILE", "1")
 os.environ.setdefault("DSPARK_BLAS", "stock")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-from engine import backend  # noqa: E402, F401  (must come before mlx)
+from engine import backend  # noqa: F401  (must come before mlx)

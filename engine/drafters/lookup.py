@@ -1,7 +1,8 @@
 """Drafter-free drafting: propose what followed the last occurrence of the current suffix (prompt lookup).
 
 Saxena, "Prompt lookup decoding", 2023. The index is a rolling hash per n-gram length, so that a token costs a few
-integer operations, and every hit is compared token by token before it is believed. Knows only this sequence's own tokens.
+integer operations, and every hit is compared token by token before it is believed. Knows only this sequence's own
+tokens.
 """
 
 from __future__ import annotations

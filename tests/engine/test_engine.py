@@ -66,12 +66,12 @@ def test_events_come_in_order_and_agree(engine):
 def test_a_batch_of_rows_equals_each_row_alone(engine):
     """Eight requests with different prompts, lengths, seeds and drafters, four at a time."""
     wishes = [
-        dict(
-            max_tokens=10 + 5 * i,
-            drafter=("none", "lookup", "echo", "lookup+echo")[i % 4],
-            sampling=Sampling() if i % 2 == 0 else Sampling(temperature=0.9, seed=i),
-            cap=3,
-        )
+        {
+            "max_tokens": 10 + 5 * i,
+            "drafter": ("none", "lookup", "echo", "lookup+echo")[i % 4],
+            "sampling": Sampling() if i % 2 == 0 else Sampling(temperature=0.9, seed=i),
+            "cap": 3,
+        }
         for i in range(8)
     ]
     alone = [run(engine, EXPECTED["prompts"][i], **w)[-1] for i, w in enumerate(wishes)]

@@ -19,7 +19,7 @@ NASTY = "héllo — 中文字 👩‍👩‍👧‍👦 🇩🇪 e\u0301 \u200d\
 
 
 def finish(**kwargs: Any) -> Finish:
-    defaults: dict[str, Any] = dict(stop_ids=frozenset(), stop=(), max_tokens=10_000, room=10_000)
+    defaults: dict[str, Any] = {"stop_ids": frozenset(), "stop": (), "max_tokens": 10_000, "room": 10_000}
     return Finish(ByteTokenizer(), **{**defaults, **kwargs})  # pyright: ignore[reportArgumentType]
 
 
