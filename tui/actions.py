@@ -117,6 +117,15 @@ class Actions(Base):
         side.set_compact(mode == "compact")
         self.call_after_refresh(self.show_figures)
 
+    def action_thought(self) -> None:
+        """Fold or unfold the reasoning of the last answer that has some."""
+        for turn in reversed(self.controller.chat.turns):
+            view = self.transcript.answer(turn)
+            if turn.answer.thought_ranges and view is not None:
+                view.toggle_thought()
+                return
+        self.say("No answer here has reasoning.")
+
     def action_page(self, direction: int) -> None:
         if direction < 0:
             self.transcript.scroll_page_up(animate=False)

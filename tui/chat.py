@@ -14,7 +14,8 @@ from enum import StrEnum
 
 from engine.core import Event, Failed, Finished, Prefilled, Prefilling, Round, Tokens, Usage
 from engine.sanitize import Sanitizer
-from tui.provenance import CODES
+from engine.thinking import Segment, ThinkSplitter
+from tui.provenance import CODES, runs
 from tui.stats import Tally
 
 
@@ -71,6 +72,14 @@ class Answer:
     """Time to the first token, from submit."""
     read: tuple[int, int] = (0, 0)
     """Prompt tokens read so far, and all of them."""
+    splitter: ThinkSplitter | None = None
+    """Tells reasoning from the reply, for models that reason; without one all text is the reply."""
+    reply_ranges: list[tuple[int, int]] = field(default_factory=list)
+    """Parts of `text` that are the reply; empty without a splitter."""
+    thought_ranges: list[tuple[int, int]] = field(default_factory=list)
+    """Parts of `text` that are reasoning. Markers are in neither."""
+    thought_s: float = 0.0
+    """Seconds from the first reasoning to the first word of the reply."""
     _filter: Sanitizer = field(default_factory=Sanitizer)
 
     def take(self, event: Event) -> Iterator[tuple[str, int]]:
@@ -88,9 +97,11 @@ class Answer:
                 self.prefilled = event
                 self.status = Status.STREAMING
             case Finished():
+                yield from self._flush()
                 self.usage = event.usage
                 self.status = _REASONS[event.reason]
             case Failed():
+                yield from self._flush()
                 self.usage = event.usage
                 self.error = " ".join(Sanitizer().feed(event.message).split())
                 self.status = Status.FAILED
@@ -105,8 +116,45 @@ class Answer:
             self.text += text
             self.prov += bytes((code,)) * len(text)
             self.spans.append(Span(len(self.text), code, piece.token, piece.position, piece.round))
-            if text:
+            if text and self.splitter is None:
                 yield text, code
+            elif text and self.splitter is not None:
+                yield from self._split(self.splitter.feed(text))
+
+    def _flush(self) -> Iterator[tuple[str, int]]:
+        """What the splitter still held back."""
+        if self.splitter is not None:
+            yield from self._split(self.splitter.flush())
+            self.splitter = None
+
+    def _split(self, segments: list[Segment]) -> Iterator[tuple[str, int]]:
+        for segment in segments:
+            reasoning = segment.kind == "reasoning"
+            ranges = self.thought_ranges if reasoning else self.reply_ranges
+            start, end = segment.start, segment.start + len(segment.text)
+            if ranges and ranges[-1][1] == start:
+                start = ranges.pop()[0]
+            ranges.append((start, end))
+            if reasoning:
+                self.thought_s = time.time() - self.started
+            else:
+                for a, b, code in runs(self.prov[segment.start : end]):
+                    yield segment.text[a:b], code
+
+    @property
+    def reply(self) -> str:
+        """The text without reasoning."""
+        if not self.thought_ranges:
+            return self.text
+        return "".join(self.text[a:b] for a, b in self.reply_ranges)
+
+    def pieces(self, reasoning: bool = False) -> Iterator[tuple[str, int]]:
+        """(text, class) of the reply so far, or of the reasoning."""
+        split = self.splitter is not None or self.thought_ranges
+        ranges = self.thought_ranges if reasoning else self.reply_ranges if split else [(0, len(self.text))]
+        for first, last in ranges:
+            for a, b, code in runs(self.prov[first:last]):
+                yield self.text[first + a : first + b], code
 
     def span_at(self, offset: int) -> int:
         """Index of the token that text[offset] belongs to."""
@@ -151,7 +199,7 @@ class Chat:
         for turn in self.turns[:last]:
             if turn.answer.text:  # one that was stopped before its first word is no part of the conversation
                 out.append({"role": "user", "content": turn.user})
-                out.append({"role": "assistant", "content": turn.answer.text})
+                out.append({"role": "assistant", "content": turn.answer.reply})
         if self.turns:
             out.append({"role": "user", "content": self.turns[last].user})
         return out

@@ -188,7 +188,7 @@ def _copy(host: Host, words: str) -> Result:
     if what == "chat":
         text = export.markdown(chat)
     else:
-        answer = next((t.answer.text for t in reversed(chat.turns) if t.answer.text), "")
+        answer = next((t.answer.reply for t in reversed(chat.turns) if t.answer.text), "")
         if what == "code":
             blocks = code_blocks(answer)
             n = int(number) if number.isdigit() else len(blocks)

@@ -86,6 +86,8 @@ class Controller:
                 conversation=self.chat.id,
                 id=turn.id,
             )
+            if engine.format.thinks:
+                turn.answer.splitter = engine.format.splitter(prompt.ids)
             self._ticket = engine.submit(request, listener)
         except Exception as error:  # the edge of a request: the screen says it as a sentence
             log.exception("a request could not be made")

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from engine.config import Config
 from engine.core import Event, Request, Source
+from engine.thinking import ThinkSplitter
 
 Listener = Callable[[Event], None]
 
@@ -60,7 +61,15 @@ class PromptLike(Protocol):
 class FormatLike(Protocol):
     """The model's way to write conversations."""
 
+    @property
+    def thinks(self) -> bool:
+        """Whether the model reasons before it answers."""
+        ...
+
     def prompt(self, messages: Sequence[Mapping[str, Any]], *, thinking: bool | None = None) -> PromptLike: ...
+    def splitter(self, ids: Sequence[int]) -> ThinkSplitter:
+        """Tells reasoning from reply in the text that follows this prompt."""
+        ...
 
 
 class TokenizerLike(Protocol):

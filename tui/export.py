@@ -41,7 +41,7 @@ def markdown(chat: Chat) -> str:
     if chat.system:
         parts.append("> " + chat.system.replace("\n", "\n> "))
     for turn in chat.turns:
-        parts += [f"**You**\n\n{turn.user}", f"**{turn.answer.model or 'Model'}**\n\n{turn.answer.text.rstrip()}"]
+        parts += [f"**You**\n\n{turn.user}", f"**{turn.answer.model or 'Model'}**\n\n{turn.answer.reply.rstrip()}"]
     return "\n\n".join(parts) + "\n"
 
 

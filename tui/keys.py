@@ -47,6 +47,7 @@ KEYS: tuple[Key, ...] = (
     Key("editor", "ctrl+g", "editor", "Editor", "write the message in $EDITOR"),
     Key("copy", "alt+y", "copy_answer", "Copy", "copy the last answer as Markdown", "/copy"),
     Key("cursor", "alt+up,alt+down", "cursor", "Inspect", "inspect tokens and copy blocks of an answer", "/inspect"),
+    Key("thought", "ctrl+t", "thought", "Reasoning", "fold or unfold the reasoning of the last answer", priority=True),
     Key("page-up", "pageup", "page(-1)", "Up", "scroll up; new text no longer moves the view", priority=True),
     Key("page-down", "pagedown", "page(1)", "Down", "scroll down", priority=True),
     Key("live", "ctrl+end", "live", "Live", "back to the end of the conversation", priority=True),

@@ -38,7 +38,9 @@ def load_answer(row: Any) -> Answer:
     answer.tally = Tally()
     for round in answer.rounds:
         answer.tally.add(round)
-    for name in ("drafter", "model", "seed", "first_ms", "started"):
+    answer.thought_ranges = [(a, b) for a, b in meta.get("thoughts", [])]
+    answer.reply_ranges = [(a, b) for a, b in meta.get("replies", [])]
+    for name in ("drafter", "model", "seed", "first_ms", "started", "thought_s"):
         if name in meta:
             setattr(answer, name, meta[name])
     if "usage" in meta:
@@ -69,6 +71,8 @@ def _meta(answer: Answer) -> dict[str, Any]:
         "started": answer.started,
         "usage": {name: getattr(u, name) for name in u.__slots__},
     }
+    if answer.thought_ranges:
+        meta |= {"thoughts": answer.thought_ranges, "replies": answer.reply_ranges, "thought_s": answer.thought_s}
     if p is not None:
         meta["prefilled"] = {name: getattr(p, name) for name in p.__slots__ if name != "request"}
     return meta

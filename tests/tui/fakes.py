@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.core import Event, Failed, Finished, Piece, Prefilled, Request, Round, Source, Tokens, Usage
+from engine.thinking import THINK, ThinkSplitter
 from tui.engine_port import Listener, Progress
 
 
@@ -35,6 +36,11 @@ class FakePrompt:
 
 class FakeFormat:
     """The texts in a row, a token a character."""
+
+    thinks = False
+
+    def splitter(self, ids: Sequence[int]) -> ThinkSplitter:
+        return ThinkSplitter(THINK)
 
     def prompt(self, messages: Sequence[Mapping[str, Any]], *, thinking: bool | None = None) -> FakePrompt:
         return FakePrompt([ord(c) for m in messages for c in f"<{m['role']}>{m['content']}"])

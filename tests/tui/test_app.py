@@ -421,3 +421,31 @@ async def test_no_row_is_cut() -> None:
         view = app.query_one(AnswerView)
         drawn = [view.render_line(y).text.rstrip() for y in range(view.size.height)]
         assert " ".join(drawn[: len(view._doc)]) == words
+
+
+async def test_reasoning_is_folded_counted_and_kept_out_of_the_reply() -> None:
+    engine = FakeEngine(manual=True)
+    engine.format.thinks = True
+    async with running(engine) as (app, pilot, engine):
+        ticket = await ask(pilot, engine, "why")
+        ticket.prefilled()
+        ticket.say(*script("<think>\nSecret **steps** here.\n</think>\n\nThe reply is 42."))
+        await wait_until(pilot, lambda: "The reply is 42" in shown(app))
+        ticket.finish()
+        await wait_until(pilot, lambda: not app.controller.busy)
+        await pilot.pause(0.1)
+        assert "▸ thought" in shown(app)
+        assert "Secret" not in shown(app)
+        assert "<think>" not in shown(app)
+        await pilot.press("ctrl+t")
+        await pilot.pause()
+        assert "Secret **steps** here." in shown(app)
+        answer = app.controller.chat.turns[0].answer
+        assert answer.reply == "The reply is 42."
+        assert sum(answer.tally.legend.values()) == 100
+        second = await ask(pilot, engine, "and now")
+        assert "Secret" not in "".join(chr(i) for i in second.request.prompt)
+        assert app.store is not None
+        app.store.settle()
+        again = app.store.load(app.controller.chat.id).turns[0].answer
+        assert (again.reply, again.thought_ranges) == (answer.reply, answer.thought_ranges)

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
 from textual.app import RenderResult
 from textual.geometry import Region, Size
 from textual.selection import Selection
@@ -21,9 +22,9 @@ from themes import SYNTAX
 from tui.chat import Answer
 from tui.markdown.document import Document, plain_lines
 from tui.markdown.lines import Line, Run
-from tui.provenance import NAMES, runs
+from tui.provenance import NAMES
 from tui.trace import Decode, Trace
-from tui.widgets.footer_lines import footer_lines
+from tui.widgets.footer_lines import footer_lines, thought_lines
 from tui.widgets.growing import Growing
 
 MARKDOWN_NAMES = (
@@ -137,7 +138,10 @@ class AnswerView(Growing, Widget):
         self._doc: Document | Trace | Verbatim = Document(1)
         self._shown = 0
         """Rounds that the trace has ended."""
+        self._head: list[Line] = []
         self._footer: list[Line] = []
+        self.unfolded = False
+        """Whether the reasoning is shown."""
         self._strips: dict[int, Strip] = {}
         self._styles: dict[tuple[str, int], Style] = {}
         self._height = 0
@@ -157,8 +161,10 @@ class AnswerView(Growing, Widget):
         elif self.answer.status.over:
             self._doc.finish()
         first = self._settle()
+        head, self._head = self._head, self._thought()
+        first = 0 if head != self._head else first + len(head)
         self._footer = footer_lines(self.answer, self._doc.width)
-        height = len(self._doc) + len(self._footer)
+        height = len(self._head) + len(self._doc) + len(self._footer)
         for y in [y for y in self._strips if y >= first]:
             del self._strips[y]
         changed = Region(0, first, max(1, self.size.width), max(1, max(height, self._height) - first))
@@ -173,6 +179,21 @@ class AnswerView(Growing, Widget):
             log.exception("an answer is shown without Markdown")
             self._doc = Verbatim(self.answer, self._doc.width)
             return self._doc.settle()
+
+    def _thought(self) -> list[Line]:
+        """The reasoning folded to a row, or below it in full."""
+        if isinstance(self._doc, Trace):
+            return []
+        return thought_lines(self.answer, self._doc.width, self.unfolded)
+
+    def on_click(self, event: events.Click) -> None:
+        if self._head and event.y == 0:
+            self.toggle_thought()
+
+    def toggle_thought(self) -> None:
+        """Fold or unfold the reasoning."""
+        self.unfolded = not self.unfolded
+        self.flush()
 
     def show(self, view: View) -> None:
         """Change the view."""
@@ -195,8 +216,8 @@ class AnswerView(Growing, Widget):
             self._feed_trace(self._doc)
         else:
             self._doc = Document(width)
-            for start, end, code in runs(self.answer.prov):
-                self._doc.feed(self.answer.text[start:end], code)
+            for text, code in self.answer.pieces():
+                self._doc.feed(text, code)
             if self.answer.status.over:
                 self._doc.finish()
 
@@ -223,8 +244,9 @@ class AnswerView(Growing, Widget):
             self._doc.resize(width)
             self._strips.clear()
         self._settle()
+        self._head = self._thought()
         self._footer = footer_lines(self.answer, width)
-        self._height = len(self._doc) + len(self._footer)
+        self._height = len(self._head) + len(self._doc) + len(self._footer)
         return self._height
 
     def render(self) -> RenderResult:
@@ -260,6 +282,9 @@ class AnswerView(Growing, Widget):
         return Strip(segments).adjust_cell_length(self.size.width, self.rich_style)
 
     def _row(self, y: int) -> Line:
+        if y < len(self._head):
+            return self._head[y]
+        y -= len(self._head)
         n = len(self._doc)
         if y < n:
             return self._doc.line(y)
@@ -287,11 +312,11 @@ class AnswerView(Growing, Widget):
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The selected text, its wrapped rows joined again."""
         out: list[str] = []
-        for y in range(len(self._doc)):
+        for y in range(len(self._head) + len(self._doc)):
             span = selection.get_span(y)
             if span is None:
                 continue
-            line = self._doc.line(y)
+            line = self._row(y)
             start, end = span
             text = line.text[start : None if end == -1 else end]
             out.append(line.joint + text if out else text)

@@ -1,4 +1,4 @@
-"""The rows under an answer: legend, figures, and what went wrong. Pure."""
+"""The rows around an answer: reasoning above; legend, figures, and what went wrong below. Pure."""
 
 from __future__ import annotations
 
@@ -34,6 +34,24 @@ def footer_lines(answer: Answer, width: int) -> list[Line]:
     elif not answer.error:
         lines += _wrapped("the model ended its turn without a word", "meta", width)
     return [BLANK, *lines] if lines and answer.text else lines
+
+
+def thought_lines(answer: Answer, width: int, unfolded: bool) -> list[Line]:
+    """Nothing when the model did not reason."""
+    if not answer.thought_ranges:
+        return []
+    end = answer.thought_ranges[-1][1]
+    tokens = sum(1 for span in answer.spans if span.end <= end)
+    going = not answer.reply_ranges and not answer.status.over
+    verb = "thinking" if going else "thought"
+    head = f"{'▾' if unfolded else '▸'} {verb} {answer.thought_s:.1f} s · {tokens} tok  (Ctrl+T or click)"
+    lines = _wrapped(head, "meta", width)
+    if unfolded:
+        flow = Flow()
+        for text, code in answer.pieces(reasoning=True):
+            flow.add(text, "em", bytes((code,)) * len(text))
+        lines += flow.wrapped(width)
+    return [*lines, BLANK]
 
 
 def legend(answer: Answer) -> Flow:
