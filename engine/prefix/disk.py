@@ -13,6 +13,7 @@ import hashlib
 import queue
 import threading
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from engine.prefix.segment import SUFFIX, Segment, digest, scan, sweep
 from engine.prefix.tree import Node, Tokens, Tree, divide
 
 FORMAT = 1
+MADE_WITH = " ".join(f"{name} {version(name)}" for name in ("mlx", "mlx-lm"))
+"""Another version may compute, or lay out, a state differently: its files are not read."""
 DEFAULT_LIMIT = 8 << 30
 DEFAULT_LEAST = 256
 """Shorter prefixes are read again faster than they are worth a file."""
@@ -93,7 +96,8 @@ class DiskTier:
         for segment in sorted(mine, key=lambda s: (s.start, s.end)):
             try:
                 file = segment.open()
-                if file.meta["format"] != FORMAT or file.meta["key"] != key:
+                made = (file.meta["format"], file.meta["key"], file.meta["made_with"])
+                if made != (FORMAT, key, MADE_WITH):
                     continue
                 found = Layout(
                     tuple(file.meta["kinds"]), tuple(tuple((i, s) for i, s in g) for g in file.meta["groups"])
@@ -268,6 +272,7 @@ def _encode(
     meta = {
         **facts,
         "format": FORMAT,
+        "made_with": MADE_WITH,
         "parent": segment.parent,
         "start": segment.start,
         "end": segment.end,

@@ -83,6 +83,14 @@ def test_a_small_budget_reads_what_fits(tmp_path: Path) -> None:
     assert cache.nbytes <= 400
 
 
+def test_files_of_other_versions_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(opened(tmp_path), TURNS, ("append",))
+    monkeypatch.setattr("engine.prefix.disk.MADE_WITH", "mlx 0.1")
+    assert opened(tmp_path).match([*TURNS[0], 99], "k") is None
+    monkeypatch.undo()
+    assert opened(tmp_path).match([*TURNS[0], 99], "k") is not None
+
+
 def test_the_measured_rate_comes_back(tmp_path: Path) -> None:
     cache = opened(tmp_path)
     cache.learn("k", 100, 50.0)

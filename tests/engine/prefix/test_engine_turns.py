@@ -25,16 +25,26 @@ from engine.scheduler import Scheduler
 from engine.state.base import Snapshot
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "targets"
-FAMILIES = ["tiny-qwen3", "tiny-qwen3_5", "tiny-gemma4", "tiny-lfm2", "tiny-muse_glimmer", "tiny-nemotron_h"]
+FAMILIES = [
+    "tiny-qwen3",
+    "tiny-qwen3+kv8",
+    "tiny-qwen3_5",
+    "tiny-gemma4",
+    "tiny-lfm2",
+    "tiny-muse_glimmer",
+    "tiny-nemotron_h",
+]
 TEXT = [ord(c) % 200 for c in "def push(self, item):\n    self.items.append(item)\n    return self  # chaining\n" * 3]
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    name, _, quantised = str(request.param).partition("+")
     # The golden config spells infinity as newer transformers do.
-    overrides = {"time_step_limit": (0.0, math.inf)} if request.param == "tiny-nemotron_h" else {}
+    overrides = {"time_step_limit": (0.0, math.inf)} if name == "tiny-nemotron_h" else {}
     scheduler = Scheduler()
-    loaded = scheduler.run_exclusive(lambda: load_target(GOLDEN / request.param, overrides=overrides)).result()
+    bits = 8 if quantised else 0
+    loaded = scheduler.run_exclusive(lambda: load_target(GOLDEN / name, overrides=overrides, kv_bits=bits)).result()
     with Engine(scheduler, loaded, Options(max_batch=2)) as opened:
         opened.add_drafter(ScriptedDrafter(lambda ids, k: [ids[-1]] * k, name="echo"))
         yield opened
