@@ -73,6 +73,7 @@ class Channel:
         self._backlog = 0
         self._tickets: list[Ticket] = []
         self._overrun = False
+        self._shut = False
         self.ledgers = [Ledger(logprobs) for _ in range(choices)]
 
     # Model thread -----------------------------------------------------------------------------------------------------
@@ -125,13 +126,22 @@ class Channel:
         for ticket in self._tickets if choice is None else self._tickets[choice : choice + 1]:
             ticket.cancel()
 
-    async def get(self, timeout: float) -> list[Item]:
-        """All that waits; an empty list when nothing came for `timeout` seconds."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._ready.wait()
-        except TimeoutError:
-            return []
+    def shut(self) -> None:
+        """The server closes: whoever reads here is told, and reads no more. From any thread."""
+        self._shut = True
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._ready.set)
+
+    async def get(self, timeout: float) -> list[Item] | None:
+        """All that waits; an empty list when nothing came for `timeout` seconds; None after `shut`."""
+        if not self._ready.is_set():
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._ready.wait()
+            except TimeoutError:
+                return []
+        if self._shut:
+            return None
         with self._lock:
             items = list(self._items)
             self._items.clear()

@@ -60,7 +60,7 @@ class Server(uvicorn.Server):
         self._app = app
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._app.service.closing.set()
+        self._app.service.close()
         super().handle_exit(sig, frame)
 
     @contextlib.contextmanager

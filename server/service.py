@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import logging
+import weakref
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -45,10 +46,9 @@ class Prepared:
 class Generation:
     """The answer to one request under way."""
 
-    def __init__(self, channel: Channel, choices: list[Choice], closing: asyncio.Event) -> None:
+    def __init__(self, channel: Channel, choices: list[Choice]) -> None:
         self._channel = channel
         self._choices = choices
-        self._closing = closing
         self._cancelled = False
 
     def cancel(self) -> None:
@@ -64,7 +64,7 @@ class Generation:
         """(choice, delta) in order; None whenever `tick` seconds pass without an event."""
         try:
             while self.live:
-                items = await self._next(tick)
+                items = await self._channel.get(tick)
                 if items is None:
                     yield 0, Broken(ApiError("The server is shutting down; send the request again.", "unavailable"))
                     return
@@ -79,19 +79,6 @@ class Generation:
             if self.live:
                 self.cancel()
 
-    async def _next(self, patience: float) -> list[Any] | None:
-        """The channel's next items, [] on silence, None when the server closes."""
-        if self._closing.is_set():
-            return None
-        waiting = asyncio.ensure_future(self._channel.get(patience))
-        closing = asyncio.ensure_future(self._closing.wait())
-        try:
-            await asyncio.wait({waiting, closing}, return_when=asyncio.FIRST_COMPLETED)
-            return waiting.result() if waiting.done() else None
-        finally:
-            for task in (waiting, closing):
-                task.cancel()
-
 
 class Service:
     """One per application."""
@@ -100,11 +87,18 @@ class Service:
         self.holder = holder
         self.settings = settings
         self.metrics = metrics
-        self.closing = asyncio.Event()
+        self._closing = False
+        self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
         self._pending = 0
         # One thread: fast tokenizers switch the meaning of special tokens by a flag that all their users share.
         self._kitchen = ThreadPoolExecutor(1, "dspark-prepare")
         self._bytes: tuple[Engine, TokenBytes] | None = None
+
+    def close(self) -> None:
+        """Take no more requests and end the open ones with an error; may be called from a signal handler."""
+        self._closing = True
+        for channel in list(self._channels):
+            channel.shut()
 
     # Models -----------------------------------------------------------------------------------------------------------
 
@@ -140,7 +134,7 @@ class Service:
         settings = self.settings
         if chat.n > settings.max_choices:
             raise bad(f"n: at most {settings.max_choices}, got {chat.n}.", "n")
-        if self.closing.is_set():
+        if self._closing:
             raise ApiError("The server is shutting down; send the request again.", "unavailable")
         if self._load() + chat.n > settings.max_queue:
             raise ApiError(
@@ -243,7 +237,8 @@ class Service:
                 track.abandon()
                 channel.cancel()
                 raise from_engine(error) from error
-        return Generation(channel, choices, self.closing)
+        self._channels.add(channel)
+        return Generation(channel, choices)
 
     def _sibling(self, engine: Engine, chat: Chat, request: Request, index: int) -> Request:
         """Further choices differ by their seed and have processors of their own."""
