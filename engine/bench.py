@@ -64,7 +64,8 @@ class Trial:
 
     @property
     def tokens_per_s(self) -> float:
-        return 1000.0 * self.tokens / self.wall_ms if self.wall_ms else 0.0
+        """As the panel says it: decoded tokens over the time of their records."""
+        return 1000.0 * self.tokens / self.rounds_ms if self.rounds_ms else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ def _once(
 
 
 def _speed(turn: Sequence[Trial], *, cpu: bool = False) -> float:
-    ms = sum(t.cpu_ms if cpu else t.wall_ms for t in turn)
+    ms = sum(t.cpu_ms if cpu else t.rounds_ms for t in turn)
     return 1000.0 * sum(t.tokens for t in turn) / ms if ms else 0.0
 
 
@@ -194,7 +195,6 @@ def _row(mode: str, label: str, turns: list[list[Trial]], plain: list[list[Trial
     caps: dict[int, int] = {}
     for r in rounds:
         caps[len(r.drafted)] = caps.get(len(r.drafted), 0) + 1
-    in_rounds = sum(r.ms for r in rounds)
     wall = sum(t.wall_ms for t in trials)
     verdicts = [t.verdict for t in trials if t.verdict is not None]
     return Row(
@@ -209,7 +209,7 @@ def _row(mode: str, label: str, turns: list[list[Trial]], plain: list[list[Trial
         lookup_rounds=sum(bool(r.drafted) and r.source is Source.LOOKUP for r in rounds),
         draft_rounds=sum(bool(r.drafted) and r.source is Source.DRAFT for r in rounds),
         # Verify includes the wait for the device; what the clock has beyond draft and verify is the host's.
-        host_share=max(0.0, wall - in_rounds + sum(r.host_ms for r in rounds)) / wall if wall else 0.0,
+        host_share=max(0.0, wall - sum(r.draft_ms + r.verify_ms for r in rounds)) / wall if wall else 0.0,
         caps=caps,
         identical=_identity(verdicts),
         trials=tuple(trials),

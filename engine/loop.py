@@ -121,8 +121,8 @@ class Loop:
         self.target = target
         self.evaluations = 0
         """Device synchronisations so far; one a round."""
-        self._settled = 0.0
-        """When the last round was over."""
+        self._settled, self._tail = 0.0, 0.0
+        """When the last round was over, and its milliseconds after its record: they count in the next one's."""
         self.flip: int | None = None
         """Test hook: add this to one accepted draft of each round, which makes decoding lossy."""
 
@@ -145,6 +145,7 @@ class Loop:
     def first(self, sequence: Sequence, hidden: mx.array) -> list[Event]:
         """The round that turns the prefill's last row [1, 1, H] into the first token."""
         began = time.perf_counter()
+        self._tail = 0.0
         sequence.sampler.round = sequence.rounds
         logits = self.target.logits(hidden)[0]
         row = Row(sequence, Proposal(EMPTY), None, 0)
@@ -273,6 +274,7 @@ class Loop:
             )
             kept.append(round_)
             events += delivered
+        delivered_at = time.perf_counter()
         if not flight.committed:
             flight.transaction.commit([len(round_.tokens) for round_ in kept])
         for i, (row, round_) in enumerate(zip(flight.rows, kept, strict=True)):
@@ -280,6 +282,7 @@ class Loop:
         if any(row.sequence.finish.reason for row in flight.rows):
             batch.settle_ahead()
         self._settled = time.perf_counter()
+        self._tail = (self._settled - delivered_at) * 1e3
         return events
 
     def _deliver(
@@ -320,7 +323,7 @@ class Loop:
             cap=row.cap,
             draft_ms=draft_ms,
             verify_ms=verify_ms,
-            host_ms=(time.perf_counter() - read) * 1e3,
+            host_ms=(time.perf_counter() - read) * 1e3 + self._tail,
             width=width,
             rows=rows,
             depth=start - 1,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from engine.calibrate.acceptance import Timings
+from engine.calibrate.controller import COPY
 from engine.calibrate.cost import TYPICAL, constant, derived_cap, knee, rate
 from engine.calibrate.record import Calibration
 
@@ -63,6 +64,8 @@ def view(
     if calibration is None:
         return CalibrationView()
     costs, prior = calibration.costs, calibration.prior
+    if prior is None and calibration.drafter_name == "lookup":
+        prior = COPY
     chances = prior.chances if prior else constant(TYPICAL)
     depth = max(depth, costs.base_depth)
     cap = derived_cap(costs, calibration.longest, depth, rows, chances if prior else None)
