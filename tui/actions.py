@@ -58,6 +58,7 @@ class Actions(Base):
         wishes: Wishes
         no_color: bool
 
+        def copy_text(self, text: str) -> None: ...
         def start_loading(self) -> None: ...
         def show_header(self) -> None: ...
         def show_figures(self) -> None: ...
@@ -82,7 +83,7 @@ class Actions(Base):
         """Ctrl+C: copy, stop, clear, or quit at the second time."""
         selected = self.screen.get_selected_text() or self.composer.selected_text
         if selected:
-            self.copy_to_clipboard(selected)
+            self.copy_text(selected)
             self.say("Copied.")
         elif self.controller.cancel():
             pass

@@ -12,7 +12,7 @@ from textual.widgets import Static
 from engine import config as settings
 from engine.sanitize import clean
 from themes import DEFAULT, Theme
-from tui import commands
+from tui import clipboard, commands
 from tui.screens.help import HelpScreen
 from tui.screens.inspector import InspectorScreen
 from tui.screens.pick import Item, ListScreen
@@ -246,7 +246,11 @@ class ScreenCommands(Base):
         return self.known_themes.themes.get(self.theme) or self.known_themes.themes[DEFAULT]
 
     def copy_text(self, text: str) -> None:
+        """By OSC 52 through the terminal, and by the desktop's tool where there is one."""
         self.copy_to_clipboard(text)
+        command = clipboard.tool()
+        if command is not None:
+            self.run_worker(lambda: clipboard.copy(text, command), thread=True, group="copy", exit_on_error=False)
 
     async def action_copy_answer(self) -> None:
         await self.run_command("/copy")

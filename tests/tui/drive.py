@@ -16,7 +16,7 @@ from tui.app import ChatApp
 from tui.options import Options
 
 
-async def wait_until(pilot: Pilot[Any], done: Callable[[], bool], timeout: float = 8.0) -> None:
+async def wait_until(pilot: Pilot[Any], done: Callable[[], bool], timeout: float = 40.0) -> None:
     """Pump the app until `done()`."""
     end = time.monotonic() + timeout
     while not done():
