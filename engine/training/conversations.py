@@ -12,7 +12,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class Conversation:
     """Of the question that it came from; -1 in files written elsewhere."""
 
     def line(self) -> str:
-        return json.dumps({name: getattr(self, name) for name in ("number", *self.__slots__[:-1])})
+        return json.dumps(asdict(self))
 
 
 def read(path: Path, limit: int | None = None) -> list[Conversation]:

@@ -66,7 +66,7 @@ def _fold(fc: mx.array, maps: mx.array) -> mx.array:
     """fc over raw taps. The context is normed, so a common factor is free: one is chosen that suits 16 bits."""
     m, h, _ = maps.shape
     folded = mx.concatenate([fc[:, i * h : (i + 1) * h] @ maps[i].T for i in range(m)], axis=1)
-    largest = float(mx.max(mx.abs(folded)).item())
+    largest = float(np.abs(np.array(folded)).max())
     return folded * 2.0 ** np.floor(np.log2(1024.0 / max(largest, 1e-9)))
 
 
@@ -90,7 +90,7 @@ def config(shape: model.Shape, origin: Origin, bits: int) -> dict[str, Any]:
         "layer_types": ["full_attention"] * shape.layers,
     }
     block = {"block_size": shape.block, "mask_token_id": shape.mask_id, "tie_word_embeddings": False}
-    heads = {
+    heads: dict[str, Any] = {
         "markov_rank": shape.rank,
         "enable_confidence_head": shape.confidence,
         "confidence_head_with_markov": bool(shape.rank),

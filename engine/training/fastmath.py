@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import cast
 
 import mlx.core as mx
 
@@ -59,30 +60,30 @@ def _poly_silu(x: mx.array) -> mx.array:
     return x * _poly_sigmoid(x)
 
 
-@mx.custom_function
+@mx.custom_function  # pyright: ignore[reportUntypedFunctionDecorator]
 def _fast_silu(x: mx.array) -> mx.array:
     return _compiled(_poly_silu)(x)
 
 
-@_fast_silu.vjp
+@_fast_silu.vjp  # pyright: ignore[reportUntypedFunctionDecorator]
 def _fast_silu_vjp(x: mx.array, cotangent: mx.array, _: mx.array) -> mx.array:
     return _compiled(_silu_grad)(x, cotangent)
 
 
 def silu(x: mx.array) -> mx.array:
-    return _fast_silu(x) if _polynomial() else x * mx.sigmoid(x)
+    return cast(mx.array, _fast_silu(x)) if _polynomial() else x * mx.sigmoid(x)
 
 
-@mx.custom_function
+@mx.custom_function  # pyright: ignore[reportUntypedFunctionDecorator]
 def _fast_exp(x: mx.array) -> mx.array:
     return _compiled(_poly_exp)(x)
 
 
-@_fast_exp.vjp
+@_fast_exp.vjp  # pyright: ignore[reportUntypedFunctionDecorator]
 def _fast_exp_vjp(x: mx.array, cotangent: mx.array, e: mx.array) -> mx.array:
     return cotangent * e
 
 
 def exp(x: mx.array) -> mx.array:
     """exp of values <= 0, differentiable. Masked entries must be finite and very negative (-1e9), not -inf."""
-    return _fast_exp(x) if _polynomial() else mx.exp(x)
+    return cast(mx.array, _fast_exp(x)) if _polynomial() else mx.exp(x)

@@ -64,7 +64,7 @@ def adopt(params: model.Params, old: model.Shape, new: model.Shape, probe: model
 def _residual_size(params: model.Params, shape: model.Shape, probe: model.Block) -> float:
     """Typical root mean square of the residual stream before the final norm."""
     rows = model.residual(shape, params, probe)[:, :, 0]
-    return float(mx.mean(mx.sqrt(mx.mean(rows * rows, axis=-1))).item())
+    return float(np.array(mx.sqrt(mx.mean(rows * rows, axis=-1))).mean())
 
 
 def _directions(params: model.Params, shape: model.Shape, probe: model.Block) -> tuple[mx.array, mx.array]:

@@ -80,7 +80,7 @@ def fused(hidden: mx.array, head: mx.array, targets: Targets, ce: float, l1: flo
         _chunk(hidden[i : i + CHUNK], head, Targets(*(x[i : i + CHUNK] for x in targets)), ce, l1)
         for i in range(0, hidden.shape[0], CHUNK)
     ]
-    losses, grads, accepts, hits = (mx.concatenate(p) for p in zip(*parts, strict=True))
+    losses, grads, accepts, hits = (mx.concatenate(list(p)) for p in zip(*parts, strict=True))
     return Fused(mx.sum(losses * w), grads, accepts, hits)
 
 

@@ -55,7 +55,8 @@ class Shape:
     @classmethod
     def of(cls, data: dict[str, Any]) -> Shape:
         """What `as_dict` said, also after a trip through JSON."""
-        return cls(**{**data, "taps": tuple(data["taps"])})
+        values: dict[str, Any] = {**data, "taps": tuple(data["taps"])}
+        return cls(**values)
 
 
 class Block(NamedTuple):

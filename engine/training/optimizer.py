@@ -39,7 +39,7 @@ def start(params: Tree) -> Tree:
 def norm(grads: Tree) -> mx.array:
     """Length of all gradients together. Summed by name: a tree that was read back may be in another order, and a
     resumed run must round as the uninterrupted one does."""
-    parts = sorted(tree_flatten(grads), key=lambda pair: pair[0])
+    parts: list[tuple[str, mx.array]] = sorted(tree_flatten(grads), key=lambda pair: pair[0])  # pyright: ignore[reportAssignmentType]
     return mx.sqrt(sum((mx.sum(g * g) for _, g in parts), start=mx.array(0.0)))
 
 

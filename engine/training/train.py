@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +156,7 @@ class Trainer:
             tuple(mean("hit")), tuple(mean("accept")), held, self.best, self._judged(held is not None),
         )  # fmt: skip
         with (self.folder / "log.jsonl").open("a") as log:
-            log.write(json.dumps({k: getattr(line, k) for k in Report.__slots__}) + "\n")
+            log.write(json.dumps(asdict(line)) + "\n")
         report(line)
 
     def _judged(self, measured: bool) -> float | None:
@@ -190,5 +190,6 @@ class Trainer:
 
 def read(path: Path) -> tuple[Any, dict[str, Any]]:
     """(tree, facts) of a file that a Trainer wrote."""
-    arrays, metadata = mx.load(str(path), return_metadata=True)
+    loaded: Any = mx.load(str(path), return_metadata=True)
+    arrays, metadata = loaded
     return tree_unflatten(list(arrays.items())), json.loads(metadata["facts"])
