@@ -32,7 +32,7 @@ class Live:
         while not self._server.started and time.monotonic() < deadline:
             time.sleep(0.005)
         self._kept: list[Any] = []
-        self.http = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, timeout=120, trust_env=False)
 
     def keep(self, client: Any) -> Any:
         """A client that is closed with the server."""
