@@ -37,7 +37,8 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path, limit: int | None = None) -> Store:
-        index = np.load(folder / "index.npz")
+        with np.load(folder / "index.npz") as stored:
+            index = dict(stored)
         tokens = len(index["ids"])
         n = len(index["prompt"]) if limit is None else min(limit, len(index["prompt"]))
         taps = np.memmap(folder / "taps.f16", np.float16, "r").reshape(tokens, -1)

@@ -106,7 +106,8 @@ def _index(
     """Write the index, or check that the one that is there is of the same material."""
     file, flat = folder / "index.npz", np.concatenate(ids)
     if file.exists():
-        old = np.load(file)
+        with np.load(file) as stored:
+            old = dict(stored)
         if not (np.array_equal(old["ids"], flat) and tuple(old["taps"].tolist()) == taps):
             raise UsageError(
                 f"{folder} holds features of other conversations or layers; choose another folder, or delete it."

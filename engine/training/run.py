@@ -301,7 +301,8 @@ def save_prepared(file: Path, prepared: Prepared) -> None:
 
 
 def load_prepared(file: Path) -> Prepared:
-    z = np.load(file)
+    with np.load(file) as stored:
+        z = dict(stored)
     context, token, side, one = (z[f"start_{name}"] for name in warmstart.Start._fields[:4])
     start = warmstart.Start(context, token, side, one, float(z["start_scale"]), float(z["start_explained"]))
     return Prepared(z["vocabulary"], z["maps"], int(z["mask_id"]), start)
