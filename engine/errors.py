@@ -1,25 +1,25 @@
 """Errors of the engine. Each message is one sentence for a person, with the way out; each class has an exit code.
 
-    DsparkError                      1
-    ├── UsageError                   2   the request or a flag makes no sense
-    │   ├── UnknownModel                 no such model; carries the nearest names
-    │   ├── UnknownDrafter               no such drafter for this model, or it does not fit
-    │   ├── ContextOverflow              prompt and budget exceed the window
-    │   ├── ImageUnsupported             a picture for a text-only model
-    │   └── PictureUnreadable            a file that is no picture, or one that cannot be used
-    ├── LoadError                    1   something on disk cannot be used
-    │   ├── WeightsMissing               folder without weights, or an incomplete snapshot
-    │   ├── WeightsDamaged               truncated or unreadable file
-    │   ├── UnsupportedModel             a family, packaging or quantisation that cannot run, with the reason
-    │   ├── DrafterRefused               a drafter file that would not be what it says
-    │   └── RemoteCodeRefused            the checkpoint wants to run its own code
-    ├── FetchError                   1   a download did not happen
-    │   ├── Offline                      no network, and not on disk
-    │   ├── NoSpace                      not enough disk
-    │   └── Gated                        licence or login needed
-    ├── MemoryShort                  1   does not fit this machine
-    ├── EngineClosed                 1   submit after close
-    └── Cancelled                  130   stopped by the user
+DsparkError                      1
+├── UsageError                   2   the request or a flag makes no sense
+│   ├── UnknownModel                 no such model; carries the nearest names
+│   ├── UnknownDrafter               no such drafter for this model, or it does not fit
+│   ├── ContextOverflow              prompt and budget exceed the window
+│   ├── ImageUnsupported             a picture for a text-only model
+│   └── PictureUnreadable            a file that is no picture, or one that cannot be used
+├── LoadError                    1   something on disk cannot be used
+│   ├── WeightsMissing               folder without weights, or an incomplete snapshot
+│   ├── WeightsDamaged               truncated or unreadable file
+│   ├── UnsupportedModel             a family, packaging or quantisation that cannot run, with the reason
+│   ├── DrafterRefused               a drafter file that would not be what it says
+│   └── RemoteCodeRefused            the checkpoint wants to run its own code
+├── FetchError                   1   a download did not happen
+│   ├── Offline                      no network, and not on disk
+│   ├── NoSpace                      not enough disk
+│   └── Gated                        licence or login needed
+├── MemoryShort                  1   does not fit this machine
+├── EngineClosed                 1   submit after close
+└── Cancelled                  130   stopped by the user
 """
 
 from __future__ import annotations
