@@ -184,7 +184,7 @@ class Round:
     source: Source = Source.TARGET
     """Source of the accepted drafts; what follows them is always TARGET."""
     drafter: str = "none"
-    """Name of the drafter in charge of the round, whether or not it proposed."""
+    """Who proposed; where nobody did, the chain."""
     cap: int = 0
     """Draft length the policy allowed."""
     draft_ms: float = 0.0
@@ -200,6 +200,8 @@ class Round:
     """Context length before the round."""
     logprobs: tuple[Logprob, ...] = ()
     """One per committed token when asked for."""
+    chain: str = ""
+    """The chain in charge, which is what a person switches; "lookup+dspark" asks lookup first."""
 
     @property
     def sources(self) -> tuple[Source, ...]:

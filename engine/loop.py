@@ -320,6 +320,7 @@ class Loop:
             accepted=min(accepted, count),
             source=row.proposal.source if k else Source.TARGET,
             drafter=row.part.name if row.part else sequence.chain.name,
+            chain=sequence.chain.name,
             cap=row.cap,
             draft_ms=draft_ms,
             verify_ms=verify_ms,

@@ -104,10 +104,11 @@ class Tally:
         self.tokens += len(round.tokens)
         self.by_source[round.source] += round.accepted
         self.by_source[Source.TARGET] += len(round.tokens) - round.accepted
-        switched = bool(self.drafter) and round.drafter != self.drafter
+        chain = round.chain or round.drafter
+        switched = bool(self.drafter) and chain != self.drafter
         mostly = round.source if 2 * round.accepted >= len(round.tokens) and round.accepted else Source.TARGET
         self.ticks.append(Tick(len(round.tokens), mostly, switched))
-        self.drafter, self.cap = round.drafter, round.cap
+        self.drafter, self.cap = chain, round.cap
 
     def _clock(self, tokens: int, ms: float) -> None:
         self.decode_ms += ms

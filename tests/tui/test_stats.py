@@ -75,3 +75,19 @@ def test_small_drawings() -> None:
     assert human(999) == "999"
     assert human(1843) == "1.8k"
     assert human(32000) == "32k"
+
+
+def test_parts_of_a_chain_that_take_turns_are_no_switch():
+    """Lookup and the learned drafter alternate within one chain; only another chain marks the ribbon."""
+    tally = Tally()
+    for index, (drafter, chain) in enumerate(
+        [
+            ("lookup+dspark", "lookup+dspark"),
+            ("lookup", "lookup+dspark"),
+            ("dspark", "lookup+dspark"),
+            ("dspark", "dspark"),
+        ]
+    ):
+        tally.add(Round("r", index, 10 + index, (1,), drafter=drafter, chain=chain))
+    assert [tick.switched for tick in tally.ticks] == [False, False, False, True]
+    assert tally.drafter == "dspark"
