@@ -6,6 +6,8 @@ dialect beyond the envelope of its refusals.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -25,6 +27,8 @@ log = logging.getLogger("dspark.access")
 
 PUBLIC = frozenset({"/", "/health"})
 """Routes that ask for no key; they tell nothing worth a key."""
+DRAIN_BYTES = 65_536
+DRAIN_SECONDS = 0.5
 METHODS = "GET, POST, DELETE, OPTIONS"
 ALLOWED_HEADERS = "authorization, content-type, x-api-key, anthropic-version, anthropic-beta, x-dspark"
 
@@ -83,7 +87,7 @@ class Guard:
         try:
             self._check(scope, headers, origin, allowed_origin)
         except ApiError as error:
-            await _refuse(answer, scope["path"], error)
+            await _refuse(receive, answer, scope["path"], error)
         else:
             if scope["method"] == "OPTIONS":
                 await _preflight(answer)
@@ -160,8 +164,26 @@ async def _preflight(send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _refuse(send: Send, path: str, error: ApiError) -> None:
-    """Answer without reading the body; the connection closes, because its rest is unread."""
+async def _drain(receive: Receive) -> None:
+    """Take a small body off the wire: closing a socket with unread bytes resets it, and the client would lose the
+    answer. Bounded in bytes and time, for whoever is refused has no claim on either."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            await _read(receive)
+
+
+async def _read(receive: Receive) -> None:
+    taken = 0
+    while taken < DRAIN_BYTES:
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            return
+
+
+async def _refuse(receive: Receive, send: Send, path: str, error: ApiError) -> None:
+    """Answer whatever the body says; the connection closes, because its rest may be unread."""
+    await _drain(receive)
     body = error_body(path, error)
     headers = [
         (b"content-type", b"application/json"),
