@@ -366,7 +366,8 @@ def test_h04_logs_hold_no_prompts_keys_or_injected_lines(start: Any, caplog: pyt
         )
         live.http.post("/v1/messages", json={"messages": USER}, headers={"x-api-key": "sk-wrong-guess"})
         live.http.get("/nowhere%0d%0aFAKE%1b%5b31m", headers=key)
-    assert until(lambda: sum(r.name == "dspark.access" for r in caplog.records) == 4)
+        # The line is written after the answer, by the server's own thread, while this level holds.
+        assert until(lambda: sum(r.name == "dspark.access" for r in caplog.records) == 4)
     text = "\n".join(r.getMessage() for r in caplog.records if r.name.startswith("dspark"))
     for secret in ("PROMPT-TEXT", "FAKE LOG LINE", "sk-secret", "sk-wrong", "\x1b", "\r"):
         assert secret not in text

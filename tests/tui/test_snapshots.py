@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from engine.config import Config
 from engine.core import Source
@@ -71,10 +73,24 @@ def conversation(engine: FakeEngine, *keys: str, width: int | None = None) -> Ca
         await wait_until(pilot, lambda: not chat.controller.busy and not chat._draining)
         await pilot.pause()
         await pilot.press(*keys)
+        await settle(pilot)
         chat.clear_notifications()
-        await pilot.pause()
+        await settle(pilot)
 
     return before
+
+
+async def settle(pilot: Pilot[Any]) -> None:
+    """Wait until two looks at the screen, a moment apart, show the same. A blinking cursor never would."""
+    for field in pilot.app.screen.query(Input):
+        field.cursor_blink = False
+    seen = ""
+    for _ in range(60):
+        await pilot.pause(0.1)
+        now = re.sub(r"terminal-\d+", "", pilot.app.export_screenshot())
+        if now == seen:
+            return
+        seen = now
 
 
 @pytest.mark.parametrize("size", SIZES)
