@@ -44,7 +44,7 @@ class Ledger:
     """By position; taken out when the piece is rendered."""
 
     def add(self, event: Round) -> None:
-        self.drafter = event.drafter
+        self.drafter = event.chain or event.drafter
         self.rounds += 1
         self.drafted += len(event.drafted)
         self.accepted += event.accepted

@@ -90,7 +90,7 @@ class Answer:
             case Round():
                 self.rounds.append(event)
                 self.tally.add(event)
-                self.drafter = event.drafter
+                self.drafter = event.chain or event.drafter
             case Prefilling():
                 self.read = (event.done, event.total)
             case Prefilled():
