@@ -87,6 +87,9 @@ def test_max_tokens_is_exact_for_every_budget_and_cap(target, plain):
             assert run.output == plain[:budget]
             assert run.sequence.usage.completion == budget
             assert run.sequence.finish.reason == "length"
+            # One token of the budget is the target's own: nothing is verified that could not be delivered.
+            for round_ in run.rounds[1:]:
+                assert len(round_.drafted) <= budget - (round_.start - len(PROMPT)) - 1
 
 
 def test_the_context_window_ends_an_answer():
