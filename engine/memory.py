@@ -96,8 +96,9 @@ def _cost(state: State) -> StateCost:
     return StateCost(per_token, fixed)
 
 
-def estimate(folder: Path, config: Mapping[str, Any], *, kv_bits: int = 0, chunk: int = 2048) -> Estimate:
-    """What the checkpoint in `folder` will take with this config (overrides already in it).
+def estimate(folder: Path | int, config: Mapping[str, Any], *, kv_bits: int = 0, chunk: int = 2048) -> Estimate:
+    """What the checkpoint in `folder`, or of so many bytes of weights, will take with this config (overrides already in
+    it).
 
     Raises:
         LoadError: when no family takes it.
@@ -113,16 +114,19 @@ def estimate(folder: Path, config: Mapping[str, Any], *, kv_bits: int = 0, chunk
     text: Mapping[str, Any] = {**config, **(config.get("text_config") or {})}
     widest = max(int(text.get(k) or 0) for k in ("hidden_size", "intermediate_size", "moe_intermediate_size"))
     return Estimate(
-        weights=_weights(model, folder, config),
+        weights=_weights(model, folder if isinstance(folder, int) else stored_bytes(folder), config),
         state=state_cost(target),
         scratch=chunk * SCRATCH_ROWS * widest * itemsize,
         context=spec.context,
     )
 
 
-def _weights(model: nn.Module, folder: Path, config: Mapping[str, Any]) -> int:
+def stored_bytes(folder: Path) -> int:
+    return sum(f.stat().st_size for f in folder.glob("*.safetensors"))
+
+
+def _weights(model: nn.Module, stored: int, config: Mapping[str, Any]) -> int:
     """Bytes once loaded: as stored, or dense float32 on the CPU where that fits half the memory."""
-    stored = sum(f.stat().st_size for f in folder.glob("*.safetensors"))
     arrays = cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
     elements = sum(a.size for _, a in arrays)
     if not backend.float32_only():

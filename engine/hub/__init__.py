@@ -12,13 +12,14 @@ from engine.errors import DsparkError
 from engine.hub import embedded
 from engine.hub.base import Found, Listener, Progress, Stop
 from engine.hub.check import check_folder, refuse_code, trust_remote_code, trusted
-from engine.hub.fetch import fetch_repo
+from engine.hub.fetch import Plan, fetch_repo, plan_repo
 from engine.hub.find import DEFAULT, drafter_path, find, installed, on_disk
 
 __all__ = [
     "DEFAULT",
     "Found",
     "Listener",
+    "Plan",
     "Progress",
     "Stop",
     "check_folder",
@@ -29,6 +30,7 @@ __all__ = [
     "find",
     "installed",
     "on_disk",
+    "plan_repo",
     "refuse_code",
     "trust_remote_code",
     "trusted",

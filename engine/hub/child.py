@@ -1,9 +1,10 @@
 """Downloads one repository; runs as a process of its own, so that it can be ended at any moment and holds no lock.
 
-    python child.py <repository> [pattern...]
+    python child.py <repository> [--plan]
 
 Writes JSON lines: sizes, then bytes, then done or error. Waits for a line on stdin after `sizes`, and ends when stdin
-does, so that no download outlives the program that asked for it. Imports nothing of the engine.
+does, so that no download outlives the program that asked for it. With --plan it says the sizes and the model's config,
+and fetches nothing else. Imports nothing of the engine.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import errno
 import json
 import os
 import sys
+import tempfile
 import threading
 import time
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 PATTERNS = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken"]
@@ -68,8 +71,16 @@ def kind_of(error: BaseException) -> str:
     return "other"
 
 
+def config_of(repo: str) -> str:
+    """config.json as text, without leaving a trace in the cache: a model that has only that looks interrupted."""
+    from huggingface_hub import hf_hub_download
+
+    with tempfile.TemporaryDirectory() as folder:
+        return Path(hf_hub_download(repo, "config.json", local_dir=folder)).read_text(encoding="utf-8")
+
+
 def main(argv: list[str]) -> int:
-    repo, patterns = argv[0], argv[1:] or PATTERNS
+    repo, only_plan = argv[0], "--plan" in argv
     go = threading.Event()
 
     def watch() -> None:
@@ -81,13 +92,16 @@ def main(argv: list[str]) -> int:
     try:
         from huggingface_hub import snapshot_download
 
-        plan = snapshot_download(repo, allow_patterns=patterns, dry_run=True)
-        wanted = [f for f in plan if f.will_download]
-        total = sum(f.file_size or 0 for f in plan)
-        say("sizes", bytes=sum(f.file_size or 0 for f in wanted), total=total, files=len(wanted))
+        plan = snapshot_download(repo, allow_patterns=PATTERNS, dry_run=True)
+        files = {f.filename: f.file_size or 0 for f in plan}
+        wanted = {f.filename: f.file_size or 0 for f in plan if f.will_download}
+        config = config_of(repo) if only_plan and "config.json" in files else ""
+        say("sizes", bytes=sum(wanted.values()), total=sum(files.values()), wanted=wanted, files=files, config=config)
+        if only_plan:
+            return 0
         go.wait()
         # Few at a time: an interrupted download loses its half-done files.
-        path = snapshot_download(repo, allow_patterns=patterns, max_workers=2, tqdm_class=_bar_class())
+        path = snapshot_download(repo, allow_patterns=PATTERNS, max_workers=2, tqdm_class=_bar_class())
         say("done", path=path)
     except Exception as error:  # whatever it was, it is told and the process ends  # noqa: BLE001
         say("error", kind=kind_of(error), text=" ".join(str(error).split())[:500] or type(error).__name__)

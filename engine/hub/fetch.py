@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,48 @@ _MARGIN = 500_000_000
 """Left free beside a download: a full disk breaks more than the download."""
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What fetching a repository would take."""
+
+    repo: str
+    wanted: Mapping[str, int]
+    """Bytes of each file that is not on disk yet."""
+    files: Mapping[str, int]
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def bytes(self) -> int:
+        """Still to be fetched."""
+        return sum(self.wanted.values())
+
+    @property
+    def weights(self) -> int:
+        return sum(size for name, size in self.files.items() if name.endswith(".safetensors"))
+
+
+def plan_repo(repo: str, stop: Stop | None = None) -> Plan:
+    """Ask the hub how large a repository is, and for its config; fetches nothing else.
+
+    Raises:
+        Offline, Gated, UnknownModel, FetchError, Cancelled.
+    """
+    _check_online(repo)
+    with _child(repo, "--plan") as (_, lines):
+        for event in _events(repo, lines, stop or (lambda: False)):
+            if event["event"] == "sizes":
+                return Plan(repo, event["wanted"], event["files"], _object(event["config"]))
+    raise FetchError(f"The hub said nothing about {repo}.")
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def fetch_repo(repo: str, on_progress: Listener | None = None, stop: Stop | None = None) -> Path:
     """Download what is missing of a repository into the hub cache and return its snapshot folder.
 
@@ -30,13 +74,31 @@ def fetch_repo(repo: str, on_progress: Listener | None = None, stop: Stop | None
     Raises:
         Offline, NoSpace, Gated, UnknownModel, FetchError, Cancelled.
     """
+    _check_online(repo)
+    began = time.time()
+    with contextlib.ExitStack() as stack:
+        child, lines = stack.enter_context(_child(repo))
+        try:
+            return _follow(child, lines, repo, on_progress or (lambda _progress: None), stop or (lambda: False))
+        finally:
+            stack.close()
+            if child.returncode:
+                _sweep(repo, began)
+
+
+def _check_online(repo: str) -> None:
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
         raise Offline(f"{repo} is not on this machine, and HF_HUB_OFFLINE forbids fetching it.")
-    tell: Listener = on_progress or (lambda _progress: None)
-    stop = stop or (lambda: False)
-    began = time.time()
+
+
+Lines = queue.Queue[str | None]
+
+
+@contextlib.contextmanager
+def _child(repo: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], Lines]]:
+    """The process and what it writes, line by line, None at its end."""
     child = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("child.py")), repo],
+        [sys.executable, str(Path(__file__).with_name("child.py")), repo, *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -44,7 +106,7 @@ def fetch_repo(repo: str, on_progress: Listener | None = None, stop: Stop | None
         encoding="utf-8",
         env={**os.environ, "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONUNBUFFERED": "1"},
     )
-    lines: queue.Queue[str | None] = queue.Queue()
+    lines: Lines = queue.Queue()
 
     def read() -> None:
         for line in child.stdout or ():
@@ -54,44 +116,64 @@ def fetch_repo(repo: str, on_progress: Listener | None = None, stop: Stop | None
     reader = threading.Thread(target=read, daemon=True, name="hub-fetch")
     reader.start()
     try:
-        return _follow(child, lines, repo, tell, stop)
+        yield child, lines
     finally:
         _end(child, reader)
-        if child.returncode:
-            _sweep(repo, began)
 
 
-def _follow(
-    child: subprocess.Popen[str], lines: queue.Queue[str | None], repo: str, tell: Listener, stop: Stop
-) -> Path:
-    tell(Progress("size", text=repo))
-    total = 0
+def _events(repo: str, lines: Lines, stop: Stop) -> Iterator[dict[str, Any]]:
+    """What the child says; its errors are raised."""
     while True:
         if stop():
-            raise Cancelled(f"The download of {repo} was stopped; finished files stay on disk.")
+            raise Cancelled(f"The download of {repo} was stopped.")
         try:
             line = lines.get(timeout=0.2)
         except queue.Empty:
             continue
         if line is None:
-            raise FetchError(f"The download of {repo} ended without a word (exit code {child.wait()}).")
+            raise FetchError(f"The download of {repo} ended without a word.")
         try:
             event: dict[str, Any] = json.loads(line)
         except ValueError:
             continue  # a library that writes to stdout is not ours to judge
-        match event.get("event"):
-            case "sizes":
-                total = int(event["bytes"])
-                _check_space(repo, total)
-                tell(Progress("download", 0, total, repo))
-                _go(child)
-            case "bytes":
-                tell(Progress("download", min(int(event["done"]), total), total, repo))
-            case "done":
-                tell(Progress("download", total, total, repo))
-                return Path(event["path"])
-            case _:
-                raise _failure(repo, str(event.get("kind")), str(event.get("text", "")))
+        if event.get("event") == "error":
+            raise _failure(repo, str(event.get("kind")), str(event.get("text", "")))
+        yield event
+
+
+def _follow(child: subprocess.Popen[str], lines: Lines, repo: str, tell: Listener, stop: Stop) -> Path:
+    tell(Progress("size", text=repo))
+    total = 0
+    wanted: dict[str, int] = {}
+    try:
+        for event in _events(repo, lines, stop):
+            match event["event"]:
+                case "sizes":
+                    total, wanted = int(event["bytes"]), event["wanted"]
+                    _check_space(repo, total)
+                    tell(Progress("download", 0, total, repo))
+                    _go(child)
+                case "bytes":
+                    tell(Progress("download", min(int(event["done"]), total), total, repo))
+                case _:
+                    tell(Progress("download", total, total, repo))
+                    return Path(event["path"])
+    except Cancelled as error:
+        raise Cancelled(f"{error} {kept(repo, wanted)}") from None
+    raise FetchError(f"The download of {repo} ended without a word.")
+
+
+def kept(repo: str, wanted: Mapping[str, int]) -> str:
+    """A sentence on what a stopped download leaves on disk."""
+    folder = paths.hub_cache() / f"models--{repo.replace('/', '--')}" / "snapshots"
+    done = [name for name in wanted if any(path.exists() for path in folder.glob(f"*/{name}"))]
+    if not done:
+        return "No file was finished; the next time starts from the beginning."
+    size = sum(wanted[name] for name in done)
+    return (
+        f"The {len(done)} of {len(wanted)} finished files stay on disk ({size / 1e6:.0f} MB); a half-done one "
+        "starts again next time."
+    )
 
 
 def _check_space(repo: str, needed: int) -> None:

@@ -58,11 +58,45 @@ def test_an_interrupted_download_is_completed(server: FakeHub):
 def test_cancel_ends_the_child_and_keeps_no_half_done_file(server: FakeHub, home: Path):
     server.seconds_a_block = 0.05
     seen: list[hub.Progress] = []
-    with pytest.raises(Cancelled, match="finished files stay") as error:
+    with pytest.raises(Cancelled, match="No file was finished") as error:
         hub.ensure(REPO, on_progress=seen.append, stop=lambda: any(s.stage == "download" for s in seen))
     assert error.value.exit_code == 130
     assert not list((home / "hf").rglob("*.incomplete"))
     assert not hub.find(REPO).installed
+
+
+def test_cancel_says_what_is_kept(server: FakeHub, home: Path):
+    server.files[REPO]["tokenizer.json"] = b"{}"
+    server.seconds_a_block = 0.2
+    seen: list[hub.Progress] = []
+
+    def small_ones_are_there() -> bool:
+        return len([p for p in (home / "hf").rglob("snapshots/*/*") if p.suffix == ".json" and p.exists()]) == 2
+
+    with pytest.raises(Cancelled, match="The 2 of 3 finished files stay on disk"):
+        hub.ensure(REPO, on_progress=seen.append, stop=small_ones_are_there)
+    assert {p.name for p in (home / "hf").rglob("snapshots/*/*")} == {"config.json", "tokenizer.json"}
+
+
+def test_a_plan_gives_sizes_and_the_config_and_leaves_nothing(server: FakeHub, home: Path):
+    plan = hub.plan_repo(REPO)
+    files = server.files[REPO]
+    assert plan.config["model_type"] == "qwen3"
+    assert plan.weights == len(files["model.safetensors"])
+    assert plan.bytes == plan.weights + len(files["config.json"]), "no code, no second format"
+    assert not [p for p in (home / "hf").rglob("*") if p.suffix in (".json", ".safetensors")]
+    assert hub.find(REPO).place == "none"
+    assert not any("model.safetensors" in r and r.startswith("GET") for r in server.requests)
+    hub.ensure(REPO)
+    assert hub.plan_repo(REPO).bytes == 0
+
+
+def test_a_plan_without_network_or_repository_is_a_sentence(server: FakeHub, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(UnknownModel, match="no someone/nothing"):
+        hub.plan_repo("someone/nothing")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(Offline, match="Connect and try again"):
+        hub.plan_repo(REPO)
 
 
 def test_too_little_space_is_said_before_anything_is_fetched(server: FakeHub, monkeypatch: pytest.MonkeyPatch):
