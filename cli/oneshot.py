@@ -54,6 +54,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     try:
         if not args.quiet and (note := idle_note(config)):
             print(f"dspark-chat: {note}", file=sys.stderr)
+        config = config.under(engine.generation)
         request = make_request(engine, config, prompt, args.image)
         writer = Writer(
             sys.stdout,
@@ -88,7 +89,7 @@ def make_request(engine: Any, config: Config, prompt: str, images: Sequence[str]
     messages.append({"role": "user", "content": prompt})
     if images:
         return _with_pictures(engine, config, messages, images)
-    ready = engine.format.prompt(messages, thinking=config.thinking)
+    ready = engine.format.prompt(messages, thinking=config.thinking, effort=config.effort)
     return config.request(ready.ids, boundaries=ready.boundaries)
 
 
@@ -100,7 +101,7 @@ def _with_pictures(engine: Any, config: Config, messages: list[dict[str, Any]], 
     check_pictures(engine.spec.name, getattr(engine.target, "eye", None), pictures)
     text = messages[-1]["content"]
     messages[-1]["content"] = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
-    ready = engine.format.prompt(messages, thinking=config.thinking)
+    ready = engine.format.prompt(messages, thinking=config.thinking, effort=config.effort)
     seen = engine.see(ready.ids, pictures)
     return config.request(
         seen.ids, embeddings=seen.embeddings, media=seen.media, boundaries=seen.moved(ready.boundaries)

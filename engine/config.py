@@ -6,13 +6,14 @@ are made from that. Imports nothing heavy, and knows no screen.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,8 +22,11 @@ from engine.core import Request, Sampling
 from engine.errors import UsageError
 
 ENV_PREFIX = "DSPARK_"
-_CAP_WORDS = ("auto", "derived", "full")
+MODEL = "the model"
+"""In `Config.sources`: recommended by the checkpoint."""
 _TAKES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
+OWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""What a checkpoint's generation_config.json may recommend."""
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -35,6 +39,8 @@ class About:
     metavar: str = ""
     minimum: float | None = None
     maximum: float | None = None
+    choices: tuple[Any, ...] = ()
+    """The only values there are, where limits do not say it."""
 
 
 def _setting(default: Any, *about: Any) -> Any:
@@ -51,7 +57,9 @@ class Config:
         "auto", "longest draft: a number, 0 for plain decoding, auto, derived or full", "model", "N", 0, 64
     )
     folders: tuple[str, ...] = _setting((), "further folders with models (repeatable)", "model", "DIR")
-    kv_bits: int = _setting(0, "keep keys and values in 8, 6 or 4 bits; 0 keeps them whole", "model", "BITS", 0, 8)
+    kv_bits: int = _setting(
+        0, "keep keys and values in 8, 6 or 4 bits; 0 keeps them whole", "model", "BITS", 0, 8, (0, 4, 6, 8)
+    )
     context: int | None = _setting(
         None, "longest conversation; by default what the model and the memory allow", "model", "TOKENS", 256
     )
@@ -71,6 +79,9 @@ class Config:
     stop: tuple[str, ...] = _setting((), "end before this text (repeatable)", "answer", "TEXT")
     system: str = _setting("", "system prompt", "answer", "TEXT")
     thinking: bool | None = _setting(None, "let the model think first; by default as its template says", "answer")
+    effort: Literal["minimal", "low", "medium", "high", "xhigh", "max"] | None = _setting(
+        None, "how long to think, for models that know degrees of it", "answer", "WORD"
+    )
     prefix_cache: int | None = _setting(
         None, "memory of the prefix cache in MB; 0 turns it off, by default a share of the machine's", "cache", "MB", 0
     )
@@ -84,6 +95,19 @@ class Config:
     def sampling(self) -> Sampling:
         names = {f.name for f in fields(Sampling)}
         return Sampling(**{f.name: getattr(self, f.name) for f in settings() if f.name in names})
+
+    def under(self, generation: Mapping[str, Any]) -> Config:
+        """With the model's own recommendation for the sampling that nobody has set.
+
+        generation: a checkpoint's generation_config.json; one that does not sample recommends nothing.
+        """
+        values: dict[str, Any] = {}
+        for setting in settings() if generation.get("do_sample") else ():
+            given = generation.get(setting.name)
+            if setting.name in OWN and setting.name not in self.sources and given is not None:
+                with contextlib.suppress(UsageError):  # files of strangers
+                    values[setting.name] = convert(setting, given)
+        return replace(self, **values, sources={**self.sources, **dict.fromkeys(values, MODEL)})
 
     def request(self, prompt: Sequence[int], **more: Any) -> Request:
         """A request for these token ids under these settings."""
@@ -181,24 +205,48 @@ def convert(setting: Field[Any], value: Any, label: str = "") -> Any:
         UsageError: with one sentence that names the setting and what it takes.
     """
     label = label or f"`{setting.name}`"
-    hint = typing.get_type_hints(Config)[setting.name]
-    if setting.name == "cap" and value in _CAP_WORDS:
-        return value
-    kinds = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    kinds = _kinds(setting)
     if type(None) in kinds and value is None:
         return None
-    kind = next((k for k in kinds if k in (int, float, bool, str)), tuple)
+    chosen = words(setting)
+    if isinstance(value, str) and value in chosen:
+        return value
+    kind = next((k for k in kinds if k in (int, float, bool, str)), None if chosen else tuple)
     try:
         result = _as(kind, value)
-    except (TypeError, ValueError, KeyError):
-        takes = _TAKES.get(kind, "text")
-        words = f", {', '.join(_CAP_WORDS)}" if setting.name == "cap" else ""
-        raise UsageError(f"{label} takes {takes}{words}, not {value!r}.") from None
-    _check_limits(about(setting), label, result)
+    except (TypeError, ValueError, KeyError, OverflowError):
+        raise UsageError(f"{label} takes {takes(setting)}, not {value!r}.") from None
+    limits = about(setting)
+    number = isinstance(result, int | float) and not isinstance(result, bool)
+    if (number and not _within(limits, result)) or (limits.choices and result not in limits.choices):
+        raise UsageError(f"{label} takes {takes(setting)}, not {value}.")
     return result
 
 
+def words(setting: Field[Any]) -> tuple[str, ...]:
+    """The words that a setting takes as they are, such as a cap's `auto`."""
+    literals = [k for k in _kinds(setting) if typing.get_origin(k) is Literal]
+    return tuple(word for literal in literals for word in typing.get_args(literal))
+
+
+def takes(setting: Field[Any]) -> str:
+    """What a setting takes, for a sentence: "a number between 0 and 5"."""
+    limits, kinds = about(setting), _kinds(setting)
+    kind = next((k for k in kinds if k in (int, float, bool, str)), None if words(setting) else tuple)
+    if limits.choices:
+        return ", ".join(str(choice) for choice in limits.choices)
+    parts = [] if kind is None else [_TAKES.get(kind, "text") + _range(limits)]
+    return ", ".join([*parts, *words(setting)])
+
+
+def _kinds(setting: Field[Any]) -> tuple[Any, ...]:
+    hint = typing.get_type_hints(Config)[setting.name]
+    return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+
+
 def _as(kind: Any, value: Any) -> Any:
+    if kind is None:
+        raise TypeError
     if kind is tuple:
         return (value,) if isinstance(value, str) else tuple(str(v) for v in value)
     if kind is bool:
@@ -210,10 +258,14 @@ def _as(kind: Any, value: Any) -> Any:
     return kind(value)
 
 
-def _check_limits(limits: About, label: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return
+def _range(limits: About) -> str:
+    if limits.minimum is None:
+        return ""
+    if limits.maximum is None:
+        return f" from {limits.minimum:g} up"
+    return f" between {limits.minimum:g} and {limits.maximum:g}"
+
+
+def _within(limits: About, value: float) -> bool:
     low, high = limits.minimum, limits.maximum
-    if value != value or (low is not None and value < low) or (high is not None and value > high):
-        bounds = f"at least {low:g}" if high is None and low is not None else f"between {low:g} and {high:g}"
-        raise UsageError(f"{label} is {bounds}, not {value}.")
+    return value == value and (low is None or value >= low) and (high is None or value <= high)

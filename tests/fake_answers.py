@@ -54,14 +54,15 @@ class FakeEngine:
     request: Request | None = None
     loaded: dict[str, Any] = field(default_factory=dict)
     messages: list[Any] = field(default_factory=list)
-    thinking: bool | None = None
+    thinking: Any = None
+    generation: dict[str, Any] = field(default_factory=dict)
     ticket: FakeTicket | None = None
     closed: bool = False
 
     @property
     def format(self) -> Any:
-        def prompt(messages: list[Any], thinking: bool | None = None) -> Any:
-            self.messages, self.thinking = messages, thinking
+        def prompt(messages: list[Any], thinking: bool | None = None, effort: str | None = None) -> Any:
+            self.messages, self.thinking = messages, (thinking, effort)
             return SimpleNamespace(ids=[1, 2, 3], boundaries=())
 
         return SimpleNamespace(prompt=prompt, splitter=lambda _ids: ThinkSplitter())

@@ -23,7 +23,7 @@ OTHER = {
     "temperature": "0.7", "top_p": "0.9", "top_k": "40", "min_p": "0.05", "presence_penalty": "0.5",
     "frequency_penalty": "0.25", "repetition_penalty": "1.1", "seed": "7", "max_tokens": "12", "stop": "END",
     "system": "be brief", "prefix_cache": "64", "prefix_disk": "100", "kv_bits": "8", "context": "4096",
-    "override": "rope_theta=5000", "thinking": None,
+    "override": "rope_theta=5000", "thinking": None, "effort": "high",
 }  # fmt: skip
 """A value other than the default for every setting."""
 NAMES = [setting.name for setting in settings.settings()]
@@ -95,9 +95,11 @@ def test_tables_of_the_file_belong_to_front_ends(home: Path):
     [
         (["--temperature", "hot"], "--temperature takes a number"),
         (["--temperature", "nan"], "between 0 and 5"),
-        (["--top-p", "1.5"], "--top-p is between 0 and 1"),
-        (["--max-tokens", "0"], "--max-tokens is at least 1"),
-        (["--cap", "many"], "--cap takes a whole number, auto, derived, full"),
+        (["--top-p", "1.5"], "--top-p takes a number between 0 and 1, not 1.5"),
+        (["--max-tokens", "0"], "--max-tokens takes a whole number from 1 up, not 0"),
+        (["--kv-bits", "5"], "--kv-bits takes 0, 4, 6, 8, not 5"),
+        (["--effort", "huge"], "--effort takes minimal, low, medium, high, xhigh, max, not 'huge'"),
+        (["--cap", "many"], "--cap takes a whole number between 0 and 64, auto, derived, full"),
         (["--nonsense"], "unrecognized arguments"),
         (["--json", "--jsonl"], "not allowed with"),
     ],
