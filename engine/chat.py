@@ -156,18 +156,6 @@ class ChatFormat:
         of its text."""
         self._replies.add(text, ids)
 
-    def boundaries(
-        self,
-        messages: Sequence[Message],
-        *,
-        thinking: bool | None = None,
-        effort: str | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> tuple[int, ...]:
-        """Prompt lengths worth a checkpoint; see `Prompt.boundaries`. `prompt` gives ids and boundaries at once."""
-        return self.prompt(messages, thinking=thinking, effort=effort, tools=tools, extra=extra).boundaries
-
     def _write(
         self,
         messages: Sequence[Message],

@@ -132,7 +132,10 @@ class Admin:
         if cache is None:
             raise ApiError("The prefix cache is switched off.", "not_found")
         if request.method == "DELETE":
-            await asyncio.to_thread(engine.run_exclusive, cache.clear)
+            files = request.query_params.get("disk", "false")
+            if files not in ("true", "false"):
+                raise bad("disk: must be true or false.", "disk")
+            await asyncio.to_thread(engine.run_exclusive, lambda: cache.clear(disk=files == "true"))
         stats = await asyncio.to_thread(engine.run_exclusive, cache.stats)
         return _json({name: getattr(stats, name) for name in stats.__dataclass_fields__})
 

@@ -37,6 +37,8 @@ from server.store import Store
 log = logging.getLogger("dspark.server")
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
+SESSION_HEADERS = ("x-claude-code-session-id", "session_id", "conversation_id", "x-session-id")
+"""Where agents name the conversation that a request belongs to."""
 FIRST_SIGN = 0.8
 """Seconds until a stream that has sent nothing yet says that it lives."""
 
@@ -125,6 +127,8 @@ class App:
         async def run(request: Request) -> ASGIApp:
             chat = dialect.parse(await read_body(request, self.settings))
             chat.provenance = chat.provenance or request.headers.get("x-dspark", "") in ("1", "true")
+            named = (request.headers.get(name) for name in SESSION_HEADERS)
+            chat.conversation = chat.conversation or next(filter(None, named), "")
             generation = await self.service.start(chat)
             identity = Identity.fresh(dialect.prefix, chat.model or self.service.holder.name)
             if chat.stream:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -32,6 +33,13 @@ def image_from_base64(data: str, media_type: str, param: str) -> Image:
         raise bad(f"{param}: the image is not valid base64.", param) from error
 
 
+def picture(uri: str, param: str, images: list[Image]) -> Image:
+    """A picture of a message, counted among the request's."""
+    image = image_from_uri(uri, param)
+    images.append(image)
+    return image
+
+
 def content(parts: Sequence[str | Image]) -> str | list[dict[str, Any]]:
     """Template content: one string when there is only text, else typed parts in order."""
     if all(isinstance(p, str) for p in parts):
@@ -50,6 +58,15 @@ def tool_call(call_id: str, name: str, arguments: str | dict[str, Any]) -> dict[
         if not isinstance(value, dict):
             value = arguments
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": value}}
+
+
+def beginning(messages: Sequence[Message]) -> str:
+    """A name for a conversation that has none: how it begins, up to the first user turn, which later turns repeat."""
+    first = next((i for i, m in enumerate(messages) if m["role"] == "user"), None)
+    if first is None:
+        return ""
+    text = json.dumps(messages[: first + 1], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def merge_calls(messages: list[Message]) -> list[Message]:

@@ -91,6 +91,8 @@ class Chat:
     """Whether the client asked for prefill progress in the stream."""
     provenance: bool = False
     """Whether the client asked for the x_dspark block."""
+    conversation: str = ""
+    """What the client calls the conversation; empty when it does not say."""
     echo: Any = None
     """What the renderer wants to remember of the request (dialect-private)."""
 
@@ -297,7 +299,43 @@ def stops(value: str | Sequence[str] | None, name: str) -> tuple[str, ...]:
     return tuple(s for s in found if s)
 
 
+def top_count(value: int | None, name: str) -> int | None:
+    """How many alternatives to report beside each token."""
+    if value is not None and not 0 <= value <= 20:
+        raise bad(f"{name}: must be between 0 and 20, got {value}.", name)
+    return value
+
+
 def schema_format(schema: Any, param: str) -> Format:
     if not isinstance(schema, dict):
         raise bad(f"{param}: must be a JSON schema object.", param)
     return Format("schema", schema)
+
+
+def text_format(kind: str, schema: Any, param: str, inner: str = "schema") -> Format | None:
+    """`inner`: where under `param` the schema stands."""
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return Format("json")
+    if kind == "json_schema":
+        return schema_format(schema, f"{param}.{inner}")
+    raise bad(f"{param}.type: '{kind}' is none of text, json_object, json_schema.", f"{param}.type")
+
+
+def tool_choice(
+    mode: Literal["auto", "none", "required"] | None,
+    name: str | None,
+    tools: Sequence[Tool],
+    parallel: bool | None,
+    param: str = "tool_choice",
+) -> ToolChoice:
+    """What the client wants called: one tool by name, or as the mode says. What no tool can answer is refused."""
+    together = parallel is not False
+    if name is not None:
+        if name not in {t.name for t in tools}:
+            raise bad(f"{param}: no tool named '{name}' in tools.", param)
+        return ToolChoice("named", name, together)
+    if mode == "required" and not tools:
+        raise bad(f"{param}: a call is required and there are no tools.", param)
+    return ToolChoice(mode or "auto", "", together)

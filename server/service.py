@@ -21,6 +21,7 @@ from engine.vision import Prompt as Seen
 from engine.vision import read_picture
 from server import forcing
 from server.bridge import Channel
+from server.content import beginning
 from server.errors import ApiError, bad, from_engine, too_long
 from server.generate import Choice, Plain, Splitter
 from server.holder import Holder
@@ -215,6 +216,7 @@ class Service:
             cap=chat.cap,
             processors=forcing.processors(engine, chat, prompt),
             boundaries=boundaries,
+            conversation=chat.conversation or beginning(chat.messages),
         )
 
     def sampling(self, engine: Engine, chat: Chat) -> Sampling:

@@ -334,8 +334,10 @@ class PrefixCache:
         self._note()
         return before - self.nbytes
 
-    def clear(self) -> None:
-        """Forget everything in memory."""
+    def clear(self, *, disk: bool = False) -> None:
+        """Forget everything in memory, and on request what is on disk too, written or about to be."""
+        if disk and self.disk is not None:
+            self.disk.clear()
         self._spaces.clear()
         self._note()
 

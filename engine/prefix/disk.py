@@ -53,6 +53,7 @@ class DiskStats:
 class _Job:
     segment: Segment
     content: Encoded
+    era: int
 
 
 class DiskTier:
@@ -72,6 +73,8 @@ class DiskTier:
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._pending = 0
+        self._era = 0
+        """Grows when everything is deleted; what was handed over before is then not written."""
         self._errors = 0
         self._error = ""
 
@@ -161,7 +164,7 @@ class DiskTier:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="dspark-prefix-disk", daemon=True)
             self._thread.start()
-        self._queue.put(_Job(segment, content))
+        self._queue.put(_Job(segment, content, self._era))
         return True
 
     def _work(self) -> None:
@@ -170,12 +173,10 @@ class DiskTier:
             try:
                 segment.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._make_room(job.content.nbytes + HEADER)
-                job.content.write(segment.path)
-                written = segment.path.stat()
-                segment.used, segment.nbytes = written.st_mtime, written.st_size
-                segment.state = "alive"
+                if job.era == self._era:
+                    job.content.write(segment.path)
                 with self._lock:
-                    self.index()[segment.id] = segment
+                    self._settle(job)
             except OSError as error:
                 segment.state = "dead"
                 self._errors += 1
@@ -186,6 +187,18 @@ class DiskTier:
                 with self._lock:
                     self._pending -= job.content.nbytes
                 del job
+
+    def _settle(self, job: _Job) -> None:
+        """Enter what was written, unless everything was deleted meanwhile."""
+        segment = job.segment
+        if job.era != self._era:
+            segment.state = "dead"
+            segment.path.unlink(missing_ok=True)
+            return
+        written = segment.path.stat()
+        segment.used, segment.nbytes = written.st_mtime, written.st_size
+        segment.state = "alive"
+        self.index()[segment.id] = segment
 
     def _make_room(self, need: int) -> None:
         """Delete least recently used leaves until `need` more bytes fit."""
@@ -210,9 +223,10 @@ class DiskTier:
         return DiskStats(len(alive), sum(s.nbytes for s in alive), self._errors, self._error)
 
     def clear(self) -> int:
-        """Delete all files; returns the bytes freed."""
+        """Delete all files, also those about to be written; returns the bytes freed."""
         freed = 0
         with self._lock:
+            self._era += 1
             for segment in self.index().values():
                 segment.state = "dead"
                 with contextlib.suppress(OSError):

@@ -30,10 +30,12 @@ from server.model import (
     sampling_fields,
     schema_format,
     stops,
+    tool_choice,
 )
 
 _BILLING = re.compile(r"x-anthropic-[a-z-]+: [^\n]*\n?")
 """A line that clients put first and that may change with every request; a block is dropped when it is nothing else."""
+_SESSION = re.compile(r"session_(?:id\W+)?([0-9a-fA-F-]{8,})")
 SIGNATURE = "ZHNwYXJr"
 """Clients echo a thinking block only with a signature; this one says nothing."""
 
@@ -123,6 +125,10 @@ class _OutputConfig(msgspec.Struct):
     format: _OutputFormat | None = None
 
 
+class _Metadata(msgspec.Struct):
+    user_id: str | None = None
+
+
 class _Count(msgspec.Struct, kw_only=True):
     """What count_tokens takes."""
 
@@ -144,6 +150,7 @@ class _Request(_Count, kw_only=True):
     stop_sequences: list[str] | None = None
     stream: bool | None = False
     seed: int | None = None
+    metadata: _Metadata | None = None
     x_dspark: bool | None = None
     drafter: str | None = None
     draft_cap: int | None = None
@@ -160,7 +167,14 @@ def parse(body: bytes) -> Chat:
     chat.stream = bool(request.stream)
     chat.provenance = bool(request.x_dspark)
     chat.drafter, chat.cap = request.drafter, request.draft_cap
+    chat.conversation = _session(request.metadata)
     return chat
+
+
+def _session(metadata: _Metadata | None) -> str:
+    """The session that Claude Code writes into the user's id; a user alone is no conversation."""
+    found = _SESSION.search(metadata.user_id or "") if metadata else None
+    return found[1] if found else ""
 
 
 def parse_count(body: bytes) -> Chat:
@@ -280,14 +294,8 @@ def _choice(given: _Choice | None, tools: tuple[Tool, ...]) -> ToolChoice:
         return ToolChoice()
     parallel = not given.disable_parallel_tool_use
     if given.type == "tool":
-        if given.name not in {t.name for t in tools}:
-            raise bad(f"tool_choice.name: no tool named '{given.name}' in tools.", "tool_choice.name")
-        return ToolChoice("named", given.name or "", parallel)
-    if given.type == "any":
-        if not tools:
-            raise bad("tool_choice: 'any' needs tools.", "tool_choice")
-        return ToolChoice("required", "", parallel)
-    return ToolChoice(given.type, "", parallel)
+        return tool_choice(None, given.name or "", tools, parallel, "tool_choice.name")
+    return tool_choice("required" if given.type == "any" else given.type, None, tools, parallel)
 
 
 def _format(request: _Count) -> Format | None:

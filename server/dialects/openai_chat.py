@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from server.content import content, image_from_uri, name_results, tool_call
+from server.content import content, name_results, picture, tool_call
 from server.dialects.base import Identity, add_usage, decode, effort_of, openai_usage, reasoning_tokens
 from server.errors import bad
 from server.model import (
@@ -20,8 +20,10 @@ from server.model import (
     ToolChoice,
     positive,
     sampling_fields,
-    schema_format,
     stops,
+    text_format,
+    tool_choice,
+    top_count,
 )
 
 # The request ----------------------------------------------------------------------------------------------------------
@@ -130,6 +132,7 @@ class Sampled(msgspec.Struct, kw_only=True):
     drafter: str | None = None
     draft_cap: int | None = None
     structured_outputs: _Structured | None = None
+    prompt_cache_key: str | None = None
 
     def fields(self) -> dict[str, Any]:
         return sampling_fields(
@@ -224,6 +227,7 @@ def parse(body: bytes) -> Chat:
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         progress=bool(request.return_progress),
         provenance=bool(request.x_dspark),
+        conversation=request.prompt_cache_key or "",
     )
 
 
@@ -253,9 +257,7 @@ def _content(given: str | list[_Part] | None, path: str, images: list[Image]) ->
             parts.append(part.text)
         elif isinstance(part, _Image):
             url = part.image_url if isinstance(part.image_url, str) else part.image_url.url
-            image = image_from_uri(url, f"{path}.content[{i}].image_url")
-            parts.append(image)
-            images.append(image)
+            parts.append(picture(url, f"{path}.content[{i}].image_url", images))
     return content(parts)
 
 
@@ -264,35 +266,23 @@ def _tool(function: _Function) -> Tool:
 
 
 def _choice(request: _Request, tools: tuple[Tool, ...]) -> ToolChoice:
-    parallel = request.parallel_tool_calls is not False
     given = request.tool_choice
     if isinstance(given, _Choice):
-        name = given.function.name if given.function else ""
-        if name not in {t.name for t in tools}:
-            raise bad(f"tool_choice: no tool named '{name}' in tools.", "tool_choice")
-        return ToolChoice("named", name, parallel)
-    if given == "required" and not tools:
-        raise bad("tool_choice: 'required' needs tools.", "tool_choice")
-    return ToolChoice(given or "auto", "", parallel)
+        return tool_choice(None, given.function.name if given.function else "", tools, request.parallel_tool_calls)
+    return tool_choice(given, None, tools, request.parallel_tool_calls)
 
 
 def _format(given: _ResponseFormat | None) -> Format | None:
-    if given is None or given.type == "text":
+    if given is None:
         return None
-    if given.type == "json_object":
-        return Format("json")
-    if given.type == "json_schema":
-        if given.json_schema is None:
-            raise bad("response_format.json_schema: is missing.", "response_format.json_schema")
-        return schema_format(given.json_schema.schema, "response_format.json_schema.schema")
-    raise bad(
-        f"response_format.type: '{given.type}' is none of text, json_object, json_schema.", "response_format.type"
-    )
+    if given.type == "json_schema" and given.json_schema is None:
+        raise bad("response_format.json_schema: is missing.", "response_format.json_schema")
+    schema = given.json_schema.schema if given.json_schema else None
+    return text_format(given.type, schema, "response_format", "json_schema.schema")
 
 
 def _logprobs(wanted: bool | None, top: int | None) -> int | None:
-    if top is not None and not 0 <= top <= 20:
-        raise bad(f"top_logprobs: must be between 0 and 20, got {top}.", "top_logprobs")
+    top = top_count(top, "top_logprobs")
     return (top or 0) if wanted else None
 
 

@@ -9,7 +9,7 @@ from server import sse
 from server.dialects.base import Identity, add_usage, decode, openai_usage, sum_usage
 from server.dialects.openai_chat import Sampled
 from server.errors import ApiError, bad
-from server.model import Answer, Chat, Delta, Done, Text, TokenLogprob, positive, stops
+from server.model import Answer, Chat, Delta, Done, Text, TokenLogprob, positive, stops, top_count
 
 
 class _Request(Sampled, kw_only=True):
@@ -32,9 +32,7 @@ def parse(body: bytes) -> Chat:
         raise bad("prompt: give a text or a list of token ids.", "prompt")
     if request.suffix:
         raise bad("suffix: is not supported; put the text after the cursor into the prompt.", "suffix")
-    top = request.logprobs
-    if top is not None and not 0 <= top <= 20:
-        raise bad(f"logprobs: must be between 0 and 20, got {top}.", "logprobs")
+    top = top_count(request.logprobs, "logprobs")
     return Chat(
         dialect="completions",
         model=request.model,
@@ -50,6 +48,7 @@ def parse(body: bytes) -> Chat:
         stream=bool(request.stream),
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         provenance=bool(request.x_dspark),
+        conversation=request.prompt_cache_key or "",
         echo=prompt if request.echo and isinstance(prompt, str) else None,
     )
 

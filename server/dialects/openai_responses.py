@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from server.content import content, image_from_uri, merge_calls, name_results, tool_call
+from server.content import content, merge_calls, name_results, picture, tool_call
 from server.dialects.base import decode, effort_of
 from server.dialects.responses_answer import JOINT, Echo
 from server.errors import bad, from_validation
@@ -25,7 +25,9 @@ from server.model import (
     ToolChoice,
     positive,
     sampling_fields,
-    schema_format,
+    text_format,
+    tool_choice,
+    top_count,
 )
 
 # The request ----------------------------------------------------------------------------------------------------------
@@ -53,6 +55,10 @@ class _Tool(msgspec.Struct):
     tools: list[_Tool] | None = None
 
 
+class _Conversation(msgspec.Struct):
+    id: str
+
+
 class _Choice(msgspec.Struct):
     type: str = "function"
     name: str | None = None
@@ -77,6 +83,10 @@ class _Request(msgspec.Struct, kw_only=True):
     store: bool | None = None
     previous_response_id: str | None = None
     metadata: dict[str, Any] | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    conversation: str | _Conversation | None = None
     x_dspark: bool | None = None
     drafter: str | None = None
     draft_cap: int | None = None
@@ -133,14 +143,10 @@ def parse(body: bytes, recall: Callable[[str], list[dict[str, Any]]]) -> Chat:
     if request.instructions:
         messages.append({"role": "system", "content": request.instructions})
     messages += _messages(items, images)
-    custom = frozenset(t.name for t in request.tools or () if t.type == "custom")
     tools = tuple(t for given in request.tools or () for t in _tools(given))
     effort = effort_of(request.reasoning.effort if request.reasoning else None, "reasoning.effort")
     thinking = False if effort == "none" else None
-    top = request.top_logprobs
-    if top is not None and not 0 <= top <= 20:
-        raise bad(f"top_logprobs: must be between 0 and 20, got {top}.", "top_logprobs")
-    raw = msgspec.json.decode(body)
+    top_count(request.top_logprobs, "top_logprobs")
     return Chat(
         dialect="responses",
         model=request.model,
@@ -157,23 +163,50 @@ def parse(body: bytes, recall: Callable[[str], list[dict[str, Any]]]) -> Chat:
         cap=request.draft_cap,
         stream=bool(request.stream),
         provenance=bool(request.x_dspark),
-        echo=Echo(
-            instructions=request.instructions,
-            tools=raw.get("tools") or [],
-            tool_choice=raw.get("tool_choice") or "auto",
-            parallel=request.parallel_tool_calls is not False,
-            temperature=request.temperature,
-            top_p=request.top_p,
-            max_output_tokens=request.max_output_tokens,
-            metadata=request.metadata or {},
-            effort=effort,
-            format=(raw.get("text") or {}).get("format") or {"type": "text"},
-            previous=request.previous_response_id,
-            store=request.store is not False,
-            items=items,
-            custom=custom,
-        ),
+        conversation=_conversation(request),
+        echo=_echo(request, msgspec.json.decode(body), items),
     )
+
+
+def _conversation(request: _Request) -> str:
+    given = request.conversation
+    return request.prompt_cache_key or (given.id if isinstance(given, _Conversation) else given) or ""
+
+
+def _echo(request: _Request, raw: dict[str, Any], items: list[dict[str, Any]]) -> Echo:
+    reasoning = request.reasoning or _ReasoningConfig()
+    return Echo(
+        instructions=request.instructions,
+        tools=[_whole(t, description=None, parameters=None, strict=None) for t in raw.get("tools") or ()],
+        tool_choice=raw.get("tool_choice") or "auto",
+        parallel=request.parallel_tool_calls is not False,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        max_output_tokens=request.max_output_tokens,
+        metadata=request.metadata or {},
+        effort=reasoning.effort,
+        summary=reasoning.summary,
+        format=_whole((raw.get("text") or {}).get("format") or {}, type="text"),
+        previous=request.previous_response_id,
+        store=request.store is not False,
+        names={
+            "user": request.user,
+            "safety_identifier": request.safety_identifier,
+            "prompt_cache_key": request.prompt_cache_key,
+        },
+        items=items,
+        custom=frozenset(t.name for t in request.tools or () if t.type == "custom"),
+    )
+
+
+def _whole(given: dict[str, Any], **missing: Any) -> dict[str, Any]:
+    """What was given, with the fields that an answer must show even when the request left them out."""
+    kind = given.get("type", missing.get("type"))
+    if kind == "json_schema":
+        missing = {"name": "", "description": None, "strict": False}
+    elif kind not in ("function", "text"):
+        missing = {}
+    return {**missing, **given}
 
 
 def _convert(item: dict[str, Any], kind: type[Any], path: str) -> Any:
@@ -227,9 +260,7 @@ def _content(given: str | list[_Part], path: str, images: list[Image]) -> Any:
         if part.type in ("input_text", "output_text", "text", "summary_text", "reasoning_text"):
             parts.append(part.text or "")
         elif part.type == "input_image":
-            image = image_from_uri(part.image_url or "", f"{where}.image_url")
-            parts.append(image)
-            images.append(image)
+            parts.append(picture(part.image_url or "", f"{where}.image_url", images))
         elif part.type == "refusal":
             parts.append(part.refusal or "")
         else:
@@ -250,23 +281,12 @@ def _tools(given: _Tool, namespace: str | None = None) -> list[Tool]:
 
 
 def _choice(request: _Request, tools: tuple[Tool, ...]) -> ToolChoice:
-    parallel = request.parallel_tool_calls is not False
     given = request.tool_choice
     if isinstance(given, _Choice):
         name = f"{given.namespace}{JOINT}{given.name}" if given.namespace else given.name or ""
-        if name not in {t.name for t in tools}:
-            raise bad(f"tool_choice: no tool named '{name}' in tools.", "tool_choice")
-        return ToolChoice("named", name, parallel)
-    if given == "required" and not tools:
-        raise bad("tool_choice: 'required' needs tools.", "tool_choice")
-    return ToolChoice(given or "auto", "", parallel)
+        return tool_choice(None, name, tools, request.parallel_tool_calls)
+    return tool_choice(given, None, tools, request.parallel_tool_calls)
 
 
 def _format(given: _Format | None) -> Format | None:
-    if given is None or given.type == "text":
-        return None
-    if given.type == "json_object":
-        return Format("json")
-    if given.type == "json_schema":
-        return schema_format(given.schema, "text.format.schema")
-    raise bad(f"text.format.type: '{given.type}' is none of text, json_object, json_schema.", "text.format.type")
+    return text_format(given.type, given.schema, "text.format") if given is not None else None

@@ -28,9 +28,12 @@ class Echo:
     max_output_tokens: int | None = None
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     effort: str | None = None
+    summary: str | None = None
     format: dict[str, Any] = field(default_factory=lambda: {"type": "text"})
     previous: str | None = None
     store: bool = True
+    names: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    """What the client calls its user and its cache, repeated as given."""
     items: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """The whole input, earlier turns included, for previous_response_id."""
     custom: frozenset[str] = frozenset()
@@ -118,7 +121,7 @@ def response(
         "output": output,
         "parallel_tool_calls": echo.parallel,
         "previous_response_id": echo.previous,
-        "reasoning": {"effort": echo.effort, "summary": None},
+        "reasoning": {"effort": echo.effort, "summary": echo.summary},
         "service_tier": "default",
         "store": echo.store,
         "temperature": 0.0 if echo.temperature is None else echo.temperature,
@@ -131,10 +134,9 @@ def response(
         "frequency_penalty": 0.0,
         "truncation": "disabled",
         "usage": usage_block(done.usage, done.reasoning_tokens) if done else None,
-        "user": None,
         "metadata": echo.metadata,
-        "safety_identifier": None,
-        "prompt_cache_key": None,
+        **dict.fromkeys(("user", "safety_identifier", "prompt_cache_key")),
+        **echo.names,
     }
     if chat.provenance and done and done.provenance:
         body["x_dspark"] = done.provenance.as_dict()

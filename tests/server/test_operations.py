@@ -11,14 +11,18 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from scripted import Script, by_prompt
 from sse_reader import events
 
+from engine.prefix.cache import PrefixCache
+from engine.prefix.disk import DiskTier
 from server.settings import Settings
 from server.sse import EventStream
+from tests.engine.prefix.made import snapshot
 
 USER = [{"role": "user", "content": "hi"}]
 STREAM = {"messages": USER, "stream": True, "max_tokens": 2000}
@@ -318,6 +322,21 @@ def test_admin_needs_a_key(start: Any) -> None:
 
 
 # Numbers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("query", "left"), [("", 1), ("?disk=false", 1), ("?disk=true", 0)])
+def test_the_cache_can_be_cleared_with_or_without_its_files(start: Any, tmp_path: Path, query: str, left: int) -> None:
+    live = start(settings=Settings(keys=("k",)))
+    cache = PrefixCache(1 << 20, DiskTier(tmp_path, least=1))
+    live.engine.options.cache = cache
+    cache.put([1, 2, 3], 3, "key", snapshot([1, 2, 3], ("append",)), kind="turn")
+    cache.disk.close()
+    headers = {"x-api-key": "k"}
+    stats = live.http.get("/admin/cache", headers=headers).json()
+    assert (stats["entries"], stats["disk_entries"]) == (1, 1)
+    assert live.http.delete("/admin/cache?disk=yes", headers=headers).status_code == 400
+    stats = live.http.delete(f"/admin/cache{query}", headers=headers).json()
+    assert (stats["entries"], stats["disk_entries"]) == (0, left)
 
 
 def test_h03_metrics_add_up(start: Any) -> None:

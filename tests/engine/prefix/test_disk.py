@@ -178,6 +178,31 @@ def test_size_limit_drops_the_least_recently_used_leaves(tmp_path: Path) -> None
     assert found.length == 100
 
 
+def test_everything_can_be_deleted_also_what_waits_to_be_written(tmp_path: Path) -> None:
+    cache = opened(tmp_path)
+    store(cache, TURNS, KINDS[0])
+    held = [list(range(100 + i, 112 + i)) for i in range(20)]
+    for tokens in held:
+        assert cache.put(tokens, len(tokens), "k", snapshot(tokens, KINDS[0]), kind="turn")
+    cache.clear(disk=True)
+    assert cache.disk is not None
+    cache.disk.close()
+    assert not list(tmp_path.glob(f"*/*{SUFFIX}"))
+    assert (cache.stats().entries, cache.stats().disk_entries) == (0, 0)
+    assert cache.match([*TURNS[0], 99], "k") is None
+    store(cache, TURNS, KINDS[0])
+    assert opened(tmp_path).match([*TURNS[1], 99], "k") is not None
+
+
+def test_what_is_in_memory_can_be_forgotten_alone(tmp_path: Path) -> None:
+    cache = opened(tmp_path)
+    store(cache, TURNS, KINDS[0])
+    cache.clear()
+    found = cache.match([*TURNS[1], 99], "k")
+    assert found is not None
+    assert found.kind == "disk"
+
+
 def test_write_errors_are_counted_and_said(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
