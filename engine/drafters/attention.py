@@ -62,6 +62,7 @@ class DraftAttention:
         self._gemma = config.backbone == "gemma4"
         self._scale = 1.0 if self._gemma else config.head_dim**-0.5
         self._gated = config.gated_query
+        self._value_scale = config.value_scale
         self._rule = rule
         self._rotary = Rotary(config.rope)
         self._q = tensors.matrix(f"{prefix}.q_proj")
@@ -96,6 +97,8 @@ class DraftAttention:
             both[:, : self._heads], keys, values, scale=self._scale, mask=mask, sinks=self._sinks
         )
         out = out.transpose(0, 2, 1, 3).reshape(width, self._heads * self._dim)
+        if self._value_scale != 1.0:
+            out = out * self._value_scale  # the same as scaling every value, context rows included
         if gate is not None:
             out = out * mx.sigmoid(gate.reshape(width, -1))
         return self._o(out)

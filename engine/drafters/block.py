@@ -17,7 +17,7 @@ from engine.drafters.borrow import Lender
 from engine.drafters.config import DrafterConfig, LogSnr
 from engine.drafters.context import BlockContext
 from engine.drafters.layers import make_layer
-from engine.drafters.tensors import Matrix, Tensors
+from engine.drafters.tensors import MASK_ROW, Matrix, Tensors
 
 CONTEXT_ROWS = 4096
 """Context of full-attention layers. Trained on short sequences, these heads accept less when they see more."""
@@ -54,6 +54,7 @@ class BlockDrafter:
         self._layers = [make_layer(config, i, tensors) for i in range(len(config.layers))]
         self._project = ContextProjection(config, [layer.attention for layer in self._layers])
         self._embedding = tensors.maybe("embed_tokens.weight")
+        self._mask_row = tensors.maybe(MASK_ROW)
         self._own_head = tensors.matrix("lm_head") if "lm_head.weight" in tensors else None
         d2t = tensors.maybe("d2t")
         self._draft_ids: mx.array | None = None
@@ -89,9 +90,13 @@ class BlockDrafter:
 
     def embed(self, pending: int, width: int) -> mx.array:
         """Anchor and mask rows [width, H]."""
-        ids = mx.array([pending] + [self.config.mask_token_id] * (width - 1), dtype=mx.int32)
+        mask = self.config.mask_token_id
+        fill = [] if mask is None or self._mask_row is not None else [mask] * (width - 1)
+        ids = mx.array([pending, *fill], dtype=mx.int32)
         rows = self._lender.raw_embed(ids) if self._embedding is None else self._embedding[ids]
         rows = rows.astype(self._hidden_norm.dtype)
+        if self._mask_row is not None:
+            rows = mx.concatenate([rows, mx.broadcast_to(self._mask_row, (width - 1, rows.shape[-1]))])
         if self.config.embed_scale != 1.0:
             rows = rows * mx.array(self.config.embed_scale, dtype=rows.dtype)
         return rows if self._noise is None else rows + self._noise[:width]

@@ -15,6 +15,9 @@ import mlx.core as mx
 from engine.drafters.config import DrafterConfig
 from engine.drafters.nvfp4 import is_packed, unpack
 from engine.drafters.packaging import Packaging, detect, prism
+from engine.drafters.packaging.fields import section
+from engine.drafters.tensors import MASK_ROW
+from engine.drafters.torch_file import read_torch
 from engine.errors import DrafterRefused, WeightsDamaged, WeightsMissing
 
 
@@ -41,8 +44,9 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         return Checkpoint(config, tensors, where)
     config = read_config(where)
     packaging = detect(config)
-    normalised = packaging.read(config)
-    return Checkpoint(normalised, _tensors(where, packaging, normalised.quantization), where)
+    mask = _mask_row(where, config)
+    normalised = packaging.read({**config, MASK_ROW: True} if mask else config)
+    return Checkpoint(normalised, _tensors(where, packaging, normalised.quantization) | mask, where)
 
 
 def read_config(folder: Path) -> Mapping[str, Any]:
@@ -58,6 +62,30 @@ def read_config(folder: Path) -> Mapping[str, Any]:
     if not isinstance(config, dict):
         raise WeightsDamaged(f"{file} is not a JSON object; fetch the drafter again.")
     return cast(Mapping[str, Any], config)
+
+
+def _mask_row(folder: Path, config: Mapping[str, Any]) -> dict[str, mx.array]:
+    """The row that fills a block's masks [H], where its trainer saved it beside the weights; {} without such a file."""
+    file = folder / f"{MASK_ROW}.pt"
+    if not file.is_file():
+        return {}
+    made = read_torch(file)
+    if isinstance(made, Mapping):
+        stated, wanted = made.get("mask_token_id"), section(config, "dflash_config").get("mask_token_id")
+        wanted = config.get("mask_token_id") if wanted is None else wanted
+        if None not in (stated, wanted) and stated != wanted:
+            raise DrafterRefused(
+                f"{file.name} is the row of token {stated}, but the config's mask token is {wanted}; "
+                "fetch a complete copy of the drafter."
+            )
+        rows = [value for value in made.values() if isinstance(value, mx.array)]
+    else:
+        rows = [made]
+    if len(rows) != 1 or rows[0].size != rows[0].shape[-1]:
+        raise DrafterRefused(
+            f"{file.name} holds {[list(row.shape) for row in rows]} instead of one row; fetch a complete copy."
+        )
+    return {MASK_ROW: rows[0].reshape(-1)}
 
 
 def _tensors(folder: Path, packaging: Packaging, quantization: tuple[int, int] | None) -> dict[str, mx.array]:

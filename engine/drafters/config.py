@@ -113,7 +113,8 @@ class DrafterConfig:
     """Rows of a block, the anchor included."""
     logits_start: int
     """First block row that predicts: 0 when row i predicts the token after it, 1 when it predicts its own position."""
-    mask_token_id: int
+    mask_token_id: int | None
+    """What fills a block's mask rows; None where the file carries the row itself."""
     taps: tuple[int, ...]
     """Target layers, 0-based outputs, ascending; -1 is the embedding output."""
     layers: tuple[LayerRule, ...]
@@ -136,6 +137,8 @@ class DrafterConfig:
     confidence_temperatures: tuple[float, ...] = ()
     """One per draft position, dividing the confidence logit; empty: none."""
     output_multiplier: float = 1.0
+    value_scale: float = 1.0
+    """Factor on the values of the attention, hence on its output."""
     softcap: float | None = None
     """cap * tanh(l / cap) on base logits, before any Markov bias."""
     log_snr: LogSnr | None = None

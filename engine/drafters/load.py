@@ -105,7 +105,7 @@ def fit(config: DrafterConfig, target: Lender) -> None:
             f"This drafter knows {config.vocab_size} words, but the model {spec.vocab_size}; "
             "choose the drafter of this model."
         )
-    if not 0 <= config.mask_token_id < config.vocab_size:
+    if config.mask_token_id is not None and not 0 <= config.mask_token_id < config.vocab_size:
         raise DrafterRefused(
             f"The drafter's mask token {config.mask_token_id} is not in its vocabulary; choose another one."
         )

@@ -14,6 +14,8 @@ import numpy as np
 from engine.drafters.config import DrafterConfig
 from engine.errors import DrafterRefused
 
+MASK_ROW = "mask_embedding"
+"""The row of a block's masks, where a file carries it beside the embedding table."""
 _SHOWN = 8
 
 
@@ -117,6 +119,8 @@ def expected(config: DrafterConfig, has: Callable[[str], bool], features: int) -
         shapes["embed_tokens.weight"] = (config.vocab_size, h)
     if has("lm_head.weight"):
         shapes["lm_head.weight"] = (config.head_rows, h)
+    if has(MASK_ROW):
+        shapes[MASK_ROW] = (h,)
     if config.draft_vocab_size is not None:
         shapes["d2t"] = (config.draft_vocab_size,)
     if rank:

@@ -6,6 +6,7 @@ from typing import Any
 
 from engine.drafters.config import LayerRule, LogSnr
 from engine.drafters.packaging.fields import Fields, Json, causal_override, layer_rules
+from engine.drafters.tensors import MASK_ROW
 from engine.errors import DrafterRefused
 
 
@@ -83,8 +84,9 @@ def block(fields: Fields) -> dict[str, Any]:
         raise DrafterRefused(
             "The config names no block_size, so this is no DSpark or DFlash drafter; choose another one."
         )
+    mask = fields.get("mask_token_id")
     return {
         "block_size": fields.need("block_size"),
-        "mask_token_id": fields.need("mask_token_id"),
+        "mask_token_id": None if mask is None and fields.flag(MASK_ROW) else fields.need("mask_token_id"),
         "num_target_layers": fields.get("num_target_layers"),
     }

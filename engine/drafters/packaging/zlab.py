@@ -76,6 +76,8 @@ def assemble(config: Json, nested: Json, name: str, kind: Any, chosen: Selector 
         logits_start=1,
         rope=rope,
         embed_scale=float(fields.get("input_embedding_scale", default=1.0)),
+        # Only where the drafter's author nested it: at the top it is a copy of the target's.
+        value_scale=float(nested.get("attention_value_scale") or 1.0),
         output_multiplier=float(fields.get("output_multiplier", default=1.0)),
         softcap=fields.get("final_logit_softcapping"),
         selector=chosen,

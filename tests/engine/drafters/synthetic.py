@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -388,6 +389,50 @@ LAYOUTS: dict[str, Callable[[], Layout]] = {
     "specforge": specforge,
     "lfm2": lfm2,
 }
+
+
+# torch.save -----------------------------------------------------------------------------------------------------------
+
+
+def write_torch(path: Path, value: Any, extra: bytes = b"") -> Path:
+    """What `torch.save` writes for a tensor, or for a mapping of names to tensors and numbers; float32 or bfloat16.
+    `extra` are opcodes in front of the value."""
+    storages: list[bytes] = []
+
+    def text(s: str) -> bytes:
+        return b"X" + struct.pack("<I", len(s)) + s.encode()
+
+    def number(n: int) -> bytes:
+        return b"J" + struct.pack("<i", n)
+
+    def numbers(values: Any) -> bytes:
+        return b"(" + b"".join(number(n) for n in values) + b"t"
+
+    def tensor(array: mx.array) -> bytes:
+        half = array.dtype == mx.bfloat16
+        storages.append(np.array(array.view(mx.uint16) if half else array).tobytes())
+        kind = b"BFloat16Storage" if half else b"FloatStorage"
+        storage = b"(" + text("storage") + b"ctorch\n" + kind + b"\n" + text(str(len(storages) - 1)) + text("cpu")
+        storage += number(array.size) + b"tQ"
+        strides = [int(np.prod(array.shape[i + 1 :])) for i in range(array.ndim)]
+        hooks = b"\x89ccollections\nOrderedDict\n)R"
+        rest = number(0) + numbers(array.shape) + numbers(strides) + hooks
+        return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + rest + b"tR"
+
+    def build(v: Any) -> bytes:
+        if isinstance(v, mx.array):
+            return tensor(v)
+        if isinstance(v, dict):
+            return b"}(" + b"".join(text(k) + build(x) for k, x in v.items()) + b"u"
+        return text(v) if isinstance(v, str) else number(v)
+
+    pickled = b"\x80\x02" + extra + build(value) + b"."
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("mask_embedding/data.pkl", pickled)
+        archive.writestr("mask_embedding/byteorder", "little")
+        for i, data in enumerate(storages):
+            archive.writestr(f"mask_embedding/data/{i}", data)
+    return path
 
 
 # GGUF -----------------------------------------------------------------------------------------------------------------
