@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ Lines = queue.Queue[str | None]
 
 
 @contextlib.contextmanager
-def _child(repo: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], Lines]]:
+def _child(repo: str, *options: str) -> Generator[tuple[subprocess.Popen[str], Lines]]:
     """The process and what it writes, line by line, None at its end."""
     child = subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("child.py")), repo, *options],
