@@ -35,6 +35,7 @@ from engine.pressure import PressureGuard
 from engine.sampling import RowSampler
 from engine.scheduler import Plan, Scheduler
 from engine.sequence import Listener, Sequence
+from engine.silence import Silence
 from engine.targets.base import Target, TargetSpec
 from engine.text import Tokenizer
 from engine.vision import Eye, Picture, Prompt, check_pictures
@@ -57,6 +58,7 @@ class DrafterInfo:
     reason: str = ""
     """Why it is not available, for a person."""
     detail: str = ""
+    """What to know about one that is available, for a person: that it is read wrongly, or says nothing."""
 
 
 @dataclass(slots=True)
@@ -134,6 +136,8 @@ class Engine:
         self._numbers = itertools.count(1)
         self._chains: dict[str, Chain] = {}
         self._refused: dict[str, DrafterInfo] = {}
+        self._remarks: dict[tuple[str, str], str] = {}
+        self._silence = Silence(lambda name, sentence: self.remark(name, "silence", sentence))
         self._drafter = "none"
         self._add(NONE)
         self._add(Chain("lookup", (Lookup(),)))
@@ -164,6 +168,10 @@ class Engine:
             self._drafter = "none"
         self._refused[name] = DrafterInfo(name, source, False, reason)
 
+    def remark(self, drafter: str, kind: str, sentence: str) -> None:
+        """Say something about a learned drafter beside its name; an empty sentence takes it back."""
+        self._remarks[drafter, kind] = sentence
+
     def _add(self, chain: Chain) -> None:
         self._chains[chain.name] = chain
         self._refused.pop(chain.name, None)
@@ -176,10 +184,14 @@ class Engine:
     def drafters(self) -> list[DrafterInfo]:
         """What can be switched to, in key order, then what cannot and why."""
         usable = [
-            DrafterInfo(name, chain.parts[-1].source if chain.parts else Source.TARGET)
+            DrafterInfo(name, chain.parts[-1].source if chain.parts else Source.TARGET, detail=self._detail(chain))
             for name, chain in self._chains.items()
         ]
         return usable + list(self._refused.values())
+
+    def _detail(self, chain: Chain) -> str:
+        learned = chain.learned.name if chain.learned else ""
+        return "; ".join(text for (name, _), text in list(self._remarks.items()) if text and name == learned)
 
     @property
     def drafter(self) -> str:
@@ -241,6 +253,7 @@ class Engine:
             chain=chain,
             chains=self._chains,
             policies=lambda cap, chain: self.policy(cap, chain, request.conversation),
+            heard=self._silence.heard,
             listener=self._listening(listener or events.put),  # pyright: ignore[reportOptionalMemberAccess]
         )
         sequence.keeps_reply = self.format.keeps_reply(request.prompt)

@@ -196,7 +196,7 @@ class Loop:
             cap = max(cap, k)
             if k < 1:
                 continue
-            proposal = part.propose(sequence.context(part), sequence.pending, k, sequence.sampler)
+            proposal = sequence.ask(part, k)
             if len(proposal) and sequence.sampler.needs_draft:
                 proposal = self._trim(sequence, proposal)
             if len(proposal):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.core import Event, Request, Round, Source, Usage
+from engine.core import Event, Proposal, Request, Round, Source, Usage
 from engine.drafters.base import Context, Drafter
 from engine.drafters.chain import Chain
 from engine.errors import UnknownDrafter
@@ -20,6 +20,8 @@ from engine.policy import CapPolicy, RowView
 from engine.sampling import RowSampler
 
 Listener = Callable[[Event], None]
+Heard = Callable[[str, int], None]
+"""(drafter, number of drafts): what came of asking a learned one."""
 PolicyFactory = Callable[[int | None, Chain], CapPolicy]
 
 
@@ -48,6 +50,7 @@ class Sequence:
         chains: Mapping[str, Chain],
         policies: PolicyFactory,
         listener: Listener,
+        heard: Heard | None = None,
     ) -> None:
         self.request = request
         self.sampler = sampler
@@ -64,6 +67,7 @@ class Sequence:
         self.started = 0.0
         """When decoding began."""
         self._policies = policies
+        self._heard = heard
         self._contexts: dict[str, Context] = {}
         self._wish: Switch | None = None
         self._cap = request.cap
@@ -119,6 +123,13 @@ class Sequence:
         if part.name not in self._contexts:
             self._contexts[part.name] = part.new_context()
         return self._contexts[part.name]
+
+    def ask(self, part: Drafter[Any], k: int) -> Proposal:
+        """Let a part draft."""
+        proposal = part.propose(self.context(part), self.pending, k, self.sampler)
+        if self._heard is not None and part.taps:
+            self._heard(part.name, len(proposal))
+        return proposal
 
     @property
     def contexts(self) -> Mapping[str, Context]:
