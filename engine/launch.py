@@ -51,7 +51,8 @@ def load(
 
     Args:
         model: catalog name, `owner/name`, a folder or a .gguf file; empty for the embedded model.
-        drafter: `auto`, `none`, `lookup`, `dspark`, `dflash`, `lookup+dspark`, or a repository, folder or .gguf file.
+        drafter: `auto`, `none`, `lookup`, `dspark`, `dflash`, `lookup+dspark`, or a repository, folder or .gguf file,
+            also one of a repository (`owner/name/file.gguf`).
         cap: draft length: None lets the measured policy choose, a number pins it, "full" is the whole block.
         max_batch: sequences that may decode together.
         cache_bytes: budget of the prefix cache; 0 turns it off, None takes a share of the memory.
@@ -199,7 +200,8 @@ def _foreign(
         )
     if local is None and ("/" not in reference or not fetch):
         raise UnknownDrafter(
-            f"There is no drafter '{reference}'; give none, lookup, dspark, dflash, a folder, a .gguf or owner/name."
+            f"There is no drafter '{reference}'; give none, lookup, dspark, dflash, a folder, a .gguf, "
+            "owner/name or owner/name/file.gguf."
         )
     path = local or hub.ensure_drafter(reference, folders=folders, on_progress=on_progress, stop=stop)
     return _load(engine, path, None, None)

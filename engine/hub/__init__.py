@@ -13,7 +13,7 @@ from engine.hub import embedded
 from engine.hub.base import Found, Listener, Progress, Stop
 from engine.hub.check import check_folder, refuse_code, trust_remote_code, trusted
 from engine.hub.fetch import Plan, fetch_repo, plan_repo
-from engine.hub.find import DEFAULT, drafter_path, find, installed, on_disk
+from engine.hub.find import DEFAULT, drafter_path, find, gguf_in, installed, on_disk
 
 __all__ = [
     "DEFAULT",
@@ -74,13 +74,16 @@ def ensure_drafter(
     on_progress: Listener | None = None,
     stop: Stop | None = None,
 ) -> Path:
-    """Path of a drafter reference (path, `bundled:<name>`, repository), fetched when it is not on disk.
+    """Path of a drafter reference (see `drafter_path`), fetched when it is not on disk.
 
     Raises:
         As `ensure`.
     """
     path = drafter_path(reference, folders)
-    if path is None:
+    if path is None and (wanted := gguf_in(reference)) is not None:
+        repo, file = wanted
+        path = fetch_repo(repo, on_progress, stop, files=(file,)) / file
+    elif path is None:
         path = fetch_repo(reference, on_progress, stop)
     # Many drafter configs name code of their own (auto_map). It is harmless here: a drafter is read, never imported.
     return path

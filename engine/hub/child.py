@@ -1,6 +1,6 @@
 """Downloads one repository; runs as a process of its own, so that it can be ended at any moment and holds no lock.
 
-    python child.py <repository> [--plan]
+    python child.py <repository> [--plan] [file...]
 
 Writes JSON lines: sizes, then bytes, then done or error. Waits for a line on stdin after `sizes`, and ends when stdin
 does, so that no download outlives the program that asked for it. With --plan it says the sizes and the model's config,
@@ -20,8 +20,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-PATTERNS = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken"]
-"""Weights, configs and tokenizers. Never code, never the same weights in another format."""
+PATTERNS = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken", "mask_embedding.pt"]
+"""Weights, configs and tokenizers, and the one row that some drafters keep apart. Never code, never the same weights in
+another format."""
 _LOCK = threading.Lock()
 
 
@@ -81,6 +82,7 @@ def config_of(repo: str) -> str:
 
 def main(argv: list[str]) -> int:
     repo, only_plan = argv[0], "--plan" in argv
+    patterns = [name for name in argv[1:] if name != "--plan"] or PATTERNS
     go = threading.Event()
 
     def watch() -> None:
@@ -92,7 +94,7 @@ def main(argv: list[str]) -> int:
     try:
         from huggingface_hub import snapshot_download
 
-        plan = snapshot_download(repo, allow_patterns=PATTERNS, dry_run=True)
+        plan = snapshot_download(repo, allow_patterns=patterns, dry_run=True)
         files = {f.filename: f.file_size or 0 for f in plan}
         wanted = {f.filename: f.file_size or 0 for f in plan if f.will_download}
         config = config_of(repo) if only_plan and "config.json" in files else ""
@@ -101,7 +103,7 @@ def main(argv: list[str]) -> int:
             return 0
         go.wait()
         # Few at a time: an interrupted download loses its half-done files.
-        path = snapshot_download(repo, allow_patterns=PATTERNS, max_workers=2, tqdm_class=_bar_class())
+        path = snapshot_download(repo, allow_patterns=patterns, max_workers=2, tqdm_class=_bar_class())
         say("done", path=path)
     except Exception as error:  # whatever it was, it is told and the process ends  # noqa: BLE001
         say("error", kind=kind_of(error), text=" ".join(str(error).split())[:500] or type(error).__name__)

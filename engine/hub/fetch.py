@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,11 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def fetch_repo(repo: str, on_progress: Listener | None = None, stop: Stop | None = None) -> Path:
-    """Download what is missing of a repository into the hub cache and return its snapshot folder.
+def fetch_repo(
+    repo: str, on_progress: Listener | None = None, stop: Stop | None = None, *, files: Sequence[str] = ()
+) -> Path:
+    """Download what is missing of a repository, or only of these files of it, into the hub cache and return its
+    snapshot folder.
 
     Files that are finished stay when it is cancelled; the half-done one starts again next time.
 
@@ -77,9 +80,10 @@ def fetch_repo(repo: str, on_progress: Listener | None = None, stop: Stop | None
     _check_online(repo)
     began = time.time()
     with contextlib.ExitStack() as stack:
-        child, lines = stack.enter_context(_child(repo))
+        child, lines = stack.enter_context(_child(repo, *files))
         try:
-            return _follow(child, lines, repo, on_progress or (lambda _progress: None), stop or (lambda: False))
+            tell: Listener = on_progress or (lambda _progress: None)
+            return _follow(child, lines, repo, tell, stop or (lambda: False), files)
         finally:
             stack.close()
             if child.returncode:
@@ -141,7 +145,9 @@ def _events(repo: str, lines: Lines, stop: Stop) -> Iterator[dict[str, Any]]:
         yield event
 
 
-def _follow(child: subprocess.Popen[str], lines: Lines, repo: str, tell: Listener, stop: Stop) -> Path:
+def _follow(
+    child: subprocess.Popen[str], lines: Lines, repo: str, tell: Listener, stop: Stop, files: Sequence[str] = ()
+) -> Path:
     tell(Progress("size", text=repo))
     total = 0
     wanted: dict[str, int] = {}
@@ -150,6 +156,8 @@ def _follow(child: subprocess.Popen[str], lines: Lines, repo: str, tell: Listene
             match event["event"]:
                 case "sizes":
                     total, wanted = int(event["bytes"]), event["wanted"]
+                    if absent := [name for name in files if name not in event["files"]]:
+                        raise UnknownModel(f"{repo} has no file {', '.join(absent)}: look at its files on the hub.")
                     _check_space(repo, total)
                     tell(Progress("download", 0, total, repo))
                     _go(child)

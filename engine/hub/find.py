@@ -21,6 +21,8 @@ from engine.hub.check import missing_files, weight_files
 
 DEFAULT = "smollm2-135m"
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_GGUF_SCHEME = "gguf:"
+_GGUF = re.compile(rf"({_REPO.pattern})/([\w.-]+(?:/[\w.-]+)*\.gguf)", re.IGNORECASE)
 
 
 def find(name: str = "", folders: Sequence[Path | str] = ()) -> Found:
@@ -52,15 +54,34 @@ def find(name: str = "", folders: Sequence[Path | str] = ()) -> Found:
 
 
 def drafter_path(reference: str, folders: Sequence[Path | str] = ()) -> Path | None:
-    """Folder or file of a drafter reference (path, `bundled:<name>`, repository); None when it is not on disk."""
+    """Folder or file of a drafter reference; None when it is not on disk.
+
+    A reference is a path, `bundled:<name>`, a repository, or one GGUF file of a repository (`owner/name/file.gguf`);
+    the last, and paths, also with `gguf:` in front.
+    """
     if reference.startswith(BUNDLED):
         folder = Path(__file__).parents[1] / "drafters" / "bundled" / reference.removeprefix(BUNDLED)
         return folder if folder.is_dir() else None
-    path = Path(reference).expanduser()
+    path = Path(reference.removeprefix(_GGUF_SCHEME)).expanduser()
     if path.exists():
         return path
+    if (wanted := gguf_in(reference)) is not None:
+        return _gguf_on_disk(*wanted, folders)
     found = on_disk(reference, folders) if _REPO.fullmatch(reference) else None
     return found.path if found is not None and found.installed else None
+
+
+def gguf_in(reference: str) -> tuple[str, str] | None:
+    """(repository, file) where a reference names one GGUF file of a repository."""
+    match = _GGUF.fullmatch(reference.removeprefix(_GGUF_SCHEME))
+    return (match[1], match[2]) if match and ".." not in match[2].split("/") else None
+
+
+def _gguf_on_disk(repo: str, file: str, folders: Sequence[Path | str]) -> Path | None:
+    owner, name = repo.split("/", 1)
+    places = _snapshots(paths.hub_cache() / f"models--{owner}--{name}")
+    places += [root / part for _, root in _roots(folders) for part in (repo, name)]
+    return next((place / file for place in places if (place / file).is_file()), None)
 
 
 def on_disk(repo: str, folders: Sequence[Path | str] = ()) -> Found | None:

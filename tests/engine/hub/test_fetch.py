@@ -135,3 +135,40 @@ def test_a_child_that_dies_is_a_sentence(server: FakeHub, monkeypatch: pytest.Mo
     monkeypatch.setenv("PYTHONHOME", os.devnull)
     with pytest.raises(FetchError, match="ended without a word"):
         hub.ensure(REPO)
+
+
+@pytest.mark.parametrize("reference", ["gguf:someone/heads/small/d.gguf", "someone/heads/small/d.gguf"])
+def test_one_gguf_of_a_repository_is_fetched_alone(
+    server: FakeHub, reference: str, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    server.files["someone/heads"] = {
+        "small/d.gguf": b"GGUF small",
+        "large/d.gguf": b"GGUF large",
+        "config.json": b"{}",
+        "model.safetensors": checkpoints.safetensors(100),
+    }
+    steps: list[hub.Progress] = []
+    assert hub.drafter_path(reference) is None
+    path = hub.ensure_drafter(reference, on_progress=steps.append)
+    assert path.read_bytes() == b"GGUF small"
+    assert max(s.total for s in steps) == len(b"GGUF small")
+    assert not any("large" in r or "safetensors" in r for r in server.requests)
+    monkeypatch.setattr("subprocess.Popen", lambda *_a, **_k: pytest.fail("fetched again"))
+    assert hub.ensure_drafter(reference) == hub.drafter_path(reference) == path
+    copy = home / "extra" / "someone" / "heads" / "large" / "d.gguf"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(b"GGUF")
+    assert hub.drafter_path(reference.replace("small", "large"), [home / "extra"]) == copy
+
+
+def test_a_gguf_that_the_repository_does_not_have(server: FakeHub):
+    server.files["someone/heads"] = {"d.gguf": b"GGUF"}
+    with pytest.raises(UnknownModel, match=r"someone/heads has no file other\.gguf"):
+        hub.ensure_drafter("gguf:someone/heads/other.gguf")
+    assert hub.drafter_path("someone/heads/../../etc/d.gguf") is None
+
+
+def test_a_mask_row_beside_a_drafters_weights_is_fetched_and_nothing_else_in_that_format(server: FakeHub):
+    server.files[REPO] |= {"mask_embedding.pt": b"PK", "optimizer.pt": b"x", "training_state.pt": b"x"}
+    folder = hub.ensure_drafter(REPO)
+    assert {p.name for p in folder.iterdir()} == {"config.json", "model.safetensors", "mask_embedding.pt"}
