@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from engine.calibrate.harness import Run
-from engine.core import Request, Round, Source
+from engine.core import Piece, Request, Round, Source, Tokens
 from engine.engine import Engine
 from engine.errors import Cancelled, UsageError
 from engine.policy import EngineCap, policy_for
@@ -36,6 +36,8 @@ class Arm:
     prefill_ms: float
     verdict: Verdict | None = None
     """Against the first arm; None for the first arm itself."""
+    pieces: tuple[Piece, ...] = ()
+    """The text token by token, as it was delivered."""
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -58,6 +60,15 @@ class Arm:
         """Tokens on the screen after `ms` milliseconds of replay."""
         done = bisect_right(self.ends, ms)
         return sum(len(r.tokens) for r in self.rounds[:done])
+
+    def pieces_at(self, ms: float) -> tuple[Piece, ...]:
+        """What has been said after `ms` milliseconds of replay."""
+        return self.pieces[: self.tokens_at(ms)]
+
+    def rate_at(self, ms: float) -> float:
+        """Tokens a second so far, by the replay's clock."""
+        over = min(ms, self.ms)
+        return 1000.0 * max(0, self.tokens_at(ms) - 1) / over if over > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +125,11 @@ def race(
     request = comparable(request)
     arms: list[Arm] = []
     for i, name in enumerate(drafters):
+        tell: Callable[[float], None] | None = None
         if progress is not None:
             progress(name, i / len(drafters))
-        arm = engine.run_exclusive(lambda n=name: _arm(engine, request, n, stop))
+            tell = lambda done, n=name, i=i: progress(n, (i + done) / len(drafters))  # noqa: E731
+        arm = engine.run_exclusive(lambda n=name, t=tell: _arm(engine, request, n, stop, t))
         if arms:
             first = arms[0]
             verdict = engine.run_exclusive(
@@ -179,7 +192,13 @@ def label(engine: Engine, chain: Any, cap: EngineCap, request: Request) -> str:
     return f"{' then '.join(parts)}, cap {length}{law}"
 
 
-def _arm(engine: Engine, request: Request, name: str, stop: Callable[[], bool] | None) -> Arm:
+def _arm(
+    engine: Engine,
+    request: Request,
+    name: str,
+    stop: Callable[[], bool] | None,
+    tell: Callable[[float], None] | None,
+) -> Arm:
     run, said = start(engine, request, name)
     ends: list[float] = [0.0]
     while not run.done:
@@ -187,6 +206,8 @@ def _arm(engine: Engine, request: Request, name: str, stop: Callable[[], bool] |
             raise Cancelled("The race was stopped.")
         run.step()
         ends.append(run.wall_ms)
+        if tell is not None:
+            tell(min(1.0, len(run.tokens) / request.max_tokens))
     base, pinned = split(name)
     return Arm(
         label=said,
@@ -196,4 +217,5 @@ def _arm(engine: Engine, request: Request, name: str, stop: Callable[[], bool] |
         ends=tuple(ends),
         text=run.sequence.finish.text,
         prefill_ms=run.prefill_ms,
+        pieces=tuple(piece for event in run.events if isinstance(event, Tokens) for piece in event.pieces),
     )

@@ -123,7 +123,7 @@ class Tally:
         self.drafted += len(round.drafted)
         self.accepted += round.accepted
         rate = round.accepted / len(round.drafted)
-        self.ema = rate if self.ema is None else self.ema + EMA * (rate - self.ema)
+        self.ema = _follow(self.ema, rate)
         self.rates.append(rate)
         places = self.positions[round.source]
         while len(places) < len(round.drafted):
@@ -168,6 +168,18 @@ class Tally:
         """Positions with enough drafts behind them to be worth a bar."""
         floor = max(3, self.rounds // 50)
         return [p for p in self.positions.get(source, []) if p.drafted >= floor]
+
+
+def _follow(average: float | None, value: float) -> float:
+    return value if average is None else average + EMA * (value - average)
+
+
+def moving(rates: Sequence[float]) -> list[float]:
+    """The moving acceptance after each drafting round."""
+    out: list[float] = []
+    for rate in rates:
+        out.append(_follow(out[-1] if out else None, rate))
+    return out
 
 
 def speed_up(turn: Tally, session: Tally, measured: float = 0.0) -> float | None:

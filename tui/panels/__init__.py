@@ -1,4 +1,4 @@
-"""The side panels as data: a title and a function from figures to text. One file a panel; all pure but the widget."""
+"""The side panels as data: a title, and functions from figures to text, small and full-screen. One file a panel."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from textual.content import Content
 
 from engine.core import Prefilled
+from tui.chat import Answer
 from tui.engine_port import DrafterLike
 from tui.stats import Tally
 
@@ -28,6 +29,8 @@ class Figures:
     """The prefix cache's statistics, when the engine gives them."""
     calibration: Any = None
     """The calibration's view, when there is one."""
+    answers: Sequence[Answer] = ()
+    """All of the conversation, for the comparison of drafters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Panel:
     draw: Callable[[Figures, int], Content]
     hint: str = ""
     """Beside the title."""
+    chart: Callable[[Figures, int, int], Content] | None = None
+    """What the maximised panel shows below its text, from the same figures; None where the text is all."""
 
 
 def lines(*parts: Content | str) -> Content:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from textual.content import Content
 
 from engine.core import Source
+from tui.charts import columns
 from tui.panels import Figures, Panel, dim, lines
-from tui.stats import spark
+from tui.stats import moving, spark
 
 
 def draw(figures: Figures, width: int) -> Content:
@@ -20,4 +21,14 @@ def draw(figures: Figures, width: int) -> Content:
     return lines(head, body, f"per round {turn.per_round or 0:.1f} tok · rounds {turn.rounds}")
 
 
-PANEL = Panel("acceptance", "Acceptance", draw)
+def chart(figures: Figures, width: int, height: int) -> Content:
+    """Each drafting round of the answer, and the moving average over them."""
+    rates = list(figures.turn.rates)
+    mostly = max((Source.DRAFT, Source.LOOKUP), key=lambda source: figures.turn.by_source[source])
+    return lines(
+        dim("share accepted of each drafting round, newest right · dots: moving average"),
+        columns(rates, width, height - 1, top=1.0, style=f"$source-{mostly}", line=moving(rates)),
+    )
+
+
+PANEL = Panel("acceptance", "Acceptance", draw, chart=chart)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.content import Content
 
+from tui.charts import columns
 from tui.panels import Figures, Panel, dim, lines
 
 
@@ -34,4 +37,29 @@ def draw(figures: Figures, width: int) -> Content:
     return lines(*rows)
 
 
-PANEL = Panel("calibration", "Calibration", draw)
+def chart(figures: Figures, width: int, height: int) -> Content:
+    """The curves: a verify by its width, and below it a draft by its length."""
+    view = figures.calibration
+    curve: list[tuple[int, float]] = list(getattr(view, "curve", ()) or ())
+    if not curve:
+        return dim("/calibrate measures this machine; it takes about ten seconds")
+    draft: list[tuple[int, float]] = list(getattr(view, "draft", ()) or ())
+    knee, cap = getattr(view, "knee", None), getattr(view, "cap", None)
+    plain, speed = getattr(view, "plain", 0.0), getattr(view, "speedup", 0.0)
+    facts = f"milliseconds of a verify by its width · knee {knee or 'none'}"
+    if cap is not None:
+        facts += f" · recommended draft length {cap}, which is width {cap + 1}"
+    parts = [dim(facts), _bars(curve, width, height - 2 if not draft else (height - 3) * 2 // 3)]
+    if draft:
+        parts += [dim("milliseconds of a draft by its length"), _bars(draft, width, (height - 3) // 3)]
+    if plain:
+        parts.append(Content(f"plain {plain:.1f} tok/s, with drafts {getattr(view, 'rate', 0.0):.1f} ({speed:.2f}×), "
+                             "predicted from these curves and the acceptance seen"))  # fmt: skip
+    return lines(*parts)
+
+
+def _bars(points: Sequence[tuple[int, float]], width: int, height: int) -> Content:
+    return columns([ms for _, ms in points], width, max(3, height), names=[str(x) for x, _ in points])
+
+
+PANEL = Panel("calibration", "Calibration", draw, chart=chart)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from engine.sanitize import one_line
+from tui.compare import table
 from tui.panels import Figures, Panel, dim, lines
 
 
@@ -24,4 +25,10 @@ def draw(figures: Figures, width: int) -> Content:
     return lines(*rows)
 
 
-PANEL = Panel("drafters", "Drafters", draw, "Shift+Tab")
+def chart(figures: Figures, width: int, height: int) -> Content:
+    """Every drafter of this conversation, compared."""
+    plain = float(getattr(figures.calibration, "plain", 0.0) or 0.0)
+    return lines(dim("in this conversation"), table(figures.answers, plain))
+
+
+PANEL = Panel("drafters", "Drafters", draw, "Shift+Tab", chart)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
+
 from textual.content import Content
 
 from engine.core import Source
+from tui.charts import columns
 from tui.panels import Figures, Panel, dim, lines
-from tui.stats import bar
+from tui.stats import Position, bar
 
 ROWS = 8
 
@@ -20,9 +25,14 @@ def draw(figures: Figures, width: int) -> Content:
         places, source = session.shown_positions(other), other
     if not places:
         return dim("too few drafts to tell")
-    rows = []
+    return bars(places[:ROWS], source, width)
+
+
+def bars(places: Sequence[Position], source: Source, width: int) -> Content:
+    """A row for each place of the block."""
+    rows: list[Content] = []
     room = max(4, width - 16)
-    for i, place in enumerate(places[:ROWS]):
+    for i, place in enumerate(places):
         cells = bar(place.rate, room)
         cells += " " * (room - len(cells))
         count = f"n{place.drafted}"
@@ -32,4 +42,32 @@ def draw(figures: Figures, width: int) -> Content:
     return lines(*rows)
 
 
-PANEL = Panel("positions", "By position", draw)
+def chart(figures: Figures, width: int, height: int) -> Content:
+    """How far drafts survive: what longer ones would still give."""
+    parts: list[Content] = []
+    found = [(s, figures.session.shown_positions(s)) for s in (Source.DRAFT, Source.LOOKUP)]
+    found = [(source, places) for source, places in found if places]
+    for source, places in found:
+        kind = "learned drafts" if source is Source.DRAFT else "lookup"
+        few = len(figures.session.positions[source]) - len(places)
+        rest = f" · {few} further places have too few drafts to tell" if few else ""
+        parts += [
+            dim(f"{kind}: share of drafts that are kept up to each place{rest}"),
+            columns(
+                survival(places),
+                width,
+                max(4, height // len(found) - 1),
+                top=1.0,
+                style=f"$source-{source}",
+                names=[f"d{i}" for i in range(len(places))],
+            ),
+        ]
+    return lines(*parts) if parts else dim("too few drafts to tell")
+
+
+def survival(places: Sequence[Position]) -> list[float]:
+    """A draft counts at a place when all before it were accepted, too."""
+    return list(accumulate((place.rate for place in places), mul))
+
+
+PANEL = Panel("positions", "By position", draw, chart=chart)
