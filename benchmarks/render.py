@@ -3,15 +3,18 @@
     python benchmarks/render.py [--tokens 4000] [--rate 200] [--turns 0]
 
 Prints one JSON line and a table: processor milliseconds of the whole process per drawing, for each 500 tokens. The
-answer is prose, lists, code, a table, CJK and emoji. `--turns` puts that many finished turns before it.
+answer is prose, lists, code, a table, CJK and emoji. `--turns` puts that many finished turns before it, and pages
+through all of them to the beginning and back to the end first, as a reader would; what a page costs is said too.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import pty
+import statistics
 import sys
 import tempfile
 import threading
@@ -91,6 +94,8 @@ def main() -> int:
     print(f"{'tokens':>8} {'drawings':>9} {'ms each':>8} {'ms/token':>9}")
     for row in result["buckets"]:
         print(f"{row['tokens']:>8} {row['drawings']:>9} {row['ms']:>8.2f} {row['ms_token']:>9.3f}")
+    if "pages" in result:
+        print(f"{result['pages']} pages, {result['page_ms']:.1f} ms each, the dearest {result['page_max_ms']:.1f}")
     print(f"last ÷ first: {result['ratio']:.2f}   processor share: {result['share']:.0%}   load {result['load']:.1f}")
     return 0
 
@@ -126,8 +131,15 @@ def child(args: argparse.Namespace) -> None:
     from engine.config import Config
     from tests.tui.fakes import FakeEngine, FakeTicket, script
     from tui.app import ChatApp
-    from tui.chat import Status, Turn
+    from tui.chat import Chat, Status, Turn
     from tui.options import Options
+
+    def finished(question: str) -> Turn:
+        turn = Turn(question)
+        for event in script(answer(100)):
+            list(turn.answer.take(event))
+        turn.answer.status = Status.DONE
+        return turn
 
     marks: list[tuple[int, float, float]] = []
 
@@ -146,7 +158,28 @@ def child(args: argparse.Namespace) -> None:
                     said += len(event.pieces)
             ticket.finish()
 
+    chat = Chat(turns=[finished(f"Question {n}") for n in range(args.turns)])
+    pages: list[float] = []
+
     class Measured(ChatApp):
+        async def on_chat_app_loaded(self, event: ChatApp.Loaded) -> None:
+            await super().on_chat_app_loaded(event)
+            self.run_worker(self._drive())
+
+        async def _drive(self) -> None:
+            self.controller.show(chat)
+            await self.transcript.open(chat)
+            await asyncio.sleep(0.3)
+            for direction in (-1, 1):
+                still = 0
+                while chat.turns and still < 8:
+                    begun, before = time.process_time(), self.transcript.scroll_y
+                    self.action_page(direction)
+                    await asyncio.sleep(0.05)
+                    pages.append((time.process_time() - begun) * 1000)
+                    still = still + 1 if self.transcript.scroll_y == before else 0
+            await self.send("hello")
+
         def flush(self) -> None:
             super().flush()
             marks.append((self.controller.last.tokens, time.process_time(), time.monotonic()))
@@ -157,15 +190,11 @@ def child(args: argparse.Namespace) -> None:
     def load(_: Callable[..., None]) -> FakeEngine:
         return Paced()
 
-    app = Measured(Options(Config(), loader=load, prompt="hello"))
-    for n in range(args.turns):
-        turn = Turn(f"Question {n}")
-        for event in script(answer(100)):
-            list(turn.answer.take(event))
-        turn.answer.status = Status.DONE
-        app.controller.chat.turns.append(turn)
-    app.run()
-    Path(args.child).write_text(json.dumps(summary(marks, args)))
+    Measured(Options(Config(), loader=load)).run()
+    result = summary(marks, args)
+    if len(pages) > 2:
+        result |= {"pages": len(pages), "page_ms": statistics.median(pages), "page_max_ms": max(pages)}
+    Path(args.child).write_text(json.dumps(result))
 
 
 def summary(marks: list[tuple[int, float, float]], args: argparse.Namespace) -> dict[str, Any]:

@@ -121,9 +121,8 @@ class Actions(Base):
     def action_thought(self) -> None:
         """Fold or unfold the reasoning of the last answer that has some."""
         for turn in reversed(self.controller.chat.turns):
-            view = self.transcript.answer(turn)
-            if turn.answer.thought_ranges and view is not None:
-                view.toggle_thought()
+            if turn.answer.thought_ranges:
+                self.transcript.toggle_thought(turn)
                 return
         self.say("No answer here has reasoning.")
 

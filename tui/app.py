@@ -191,7 +191,7 @@ class ChatApp(Chats, ScreenCommands, Actions, App[int]):
         self.controller.engine = event.engine
         self.transcript.decode = getattr(event.engine.tokenizer, "decode", None)
         if self.controller.chat.turns:
-            await self.query("#notice").remove()
+            await self.transcript.dismiss("notice")
         else:
             self._show_notice(welcome_text(event.engine.spec.name, event.engine.drafter))
         self.show_header()
@@ -201,7 +201,7 @@ class ChatApp(Chats, ScreenCommands, Actions, App[int]):
 
     def _show_notice(self, content: Content) -> None:
         for notice in self.query("#notice").results(Notice):
-            notice.update(content)
+            notice.say(content)
 
     # Sending ----------------------------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class ChatApp(Chats, ScreenCommands, Actions, App[int]):
             if self.load_error:
                 self.start_loading()
             return
-        await self.query("#notice").remove()
+        await self.transcript.dismiss("notice")
         await self.begin(controller.begin(text))
 
     async def begin(self, turn: Turn) -> None:

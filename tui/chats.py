@@ -9,8 +9,6 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from textual.widgets import Static
-
 from engine import paths
 from engine.core import Event
 from engine.errors import DsparkError
@@ -123,8 +121,6 @@ class Chats(Base):
             if turn is not None:
                 self._save(turn)
         self.controller.show(chat)
-        for notice in self.query("#notice").results(Static):
-            await notice.remove()
         await self.transcript.open(chat)
         self.show_header()
         self.show_figures()

@@ -374,22 +374,6 @@ async def test_selection_copies_without_added_newlines() -> None:
         assert selected[0].strip() == text
 
 
-async def test_long_conversations_mount_a_window_and_load_earlier_turns() -> None:
-    from tui.chat import Answer, Chat, Turn
-
-    async with running(size=(80, 24)) as (app, pilot, _):
-        chat = Chat(
-            turns=[Turn(f"question {i}", Answer(text=f"answer {i}", prov=bytearray(b"\1" * 9))) for i in range(60)]
-        )
-        await app.transcript.open(chat)
-        await pilot.pause()
-        assert len(app.query(AnswerView)) == 16
-        for _ in range(12):
-            await pilot.press("pageup")
-            await pilot.pause()
-        assert len(app.query(AnswerView)) > 16
-
-
 def test_nothing_heavy_is_imported_before_the_first_frame() -> None:
     code = (
         "import sys; import tui.app, tui.options\n"

@@ -6,6 +6,7 @@ Only rows that changed are drawn again, and layout happens only when their numbe
 from __future__ import annotations
 
 import logging
+import sys
 from enum import StrEnum
 from typing import ClassVar
 
@@ -36,6 +37,8 @@ MARKDOWN_NAMES = (
 """Style names that rows of Markdown, of the trace and of the footer use."""
 
 log = logging.getLogger("dspark.tui")
+
+NOTHING = sys.maxsize
 
 
 class View(StrEnum):
@@ -145,6 +148,8 @@ class AnswerView(Growing, Widget):
         self._strips: dict[int, Strip] = {}
         self._styles: dict[tuple[str, int], Style] = {}
         self._height = 0
+        self._changed = NOTHING
+        """First row of the text that changed since the last flush."""
         self._rebuild()
 
     # What comes in ----------------------------------------------------------------------------------------------------
@@ -160,9 +165,10 @@ class AnswerView(Growing, Widget):
             self._feed_trace(self._doc)
         elif self.answer.status.over:
             self._doc.finish()
-        first = self._settle()
+        self._settle()
         head, self._head = self._head, self._thought()
-        first = 0 if head != self._head else first + len(head)
+        first = 0 if head != self._head else self._changed + len(head)
+        self._changed = NOTHING
         self._footer = footer_lines(self.answer, self._doc.width)
         height = len(self._head) + len(self._doc) + len(self._footer)
         for y in [y for y in self._strips if y >= first]:
@@ -171,14 +177,15 @@ class AnswerView(Growing, Widget):
         grown, self._height = height != self._height, height
         self.refresh(changed, layout=grown)
 
-    def _settle(self) -> int:
+    def _settle(self) -> None:
         """Rows up to date. A fault in drawing Markdown costs the Markdown of this answer, never the app."""
         try:
-            return self._doc.settle()
+            first = self._doc.settle()
         except Exception:  # text of a model may find a fault in a parser or a highlighter
             log.exception("an answer is shown without Markdown")
             self._doc = Verbatim(self.answer, self._doc.width)
-            return self._doc.settle()
+            first = self._doc.settle()
+        self._changed = min(self._changed, first)
 
     def _thought(self) -> list[Line]:
         """The reasoning folded to a row, or below it in full."""
@@ -240,14 +247,23 @@ class AnswerView(Growing, Widget):
     # What goes out ----------------------------------------------------------------------------------------------------
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        self._height = self._measure(width)
+        return self._height
+
+    def rows(self, width: int) -> int:
+        """Height in a conversation of this width, the blank row below included."""
+        return self._measure(max(1, width - 2)) + 1
+
+    def _measure(self, width: int) -> int:
         if width != self._doc.width:
             self._doc.resize(width)
             self._strips.clear()
         self._settle()
-        self._head = self._thought()
+        head, self._head = self._head, self._thought()
         self._footer = footer_lines(self.answer, width)
-        self._height = len(self._head) + len(self._doc) + len(self._footer)
-        return self._height
+        if head != self._head:
+            self._strips.clear()
+        return len(self._head) + len(self._doc) + len(self._footer)
 
     def render(self) -> RenderResult:
         return ""

@@ -47,3 +47,19 @@ class Notice(Static):
     DEFAULT_CSS = """
     Notice { height: auto; padding: 1 2; margin: 0 1 1 1; background: $surface; }
     """
+
+    def __init__(self, text: Content | str = "", *, id: str | None = None, classes: str | None = None) -> None:
+        self._text = Content(text) if isinstance(text, str) else text
+        super().__init__(self._text, id=id, classes=classes)
+
+    def say(self, text: Content) -> None:
+        self._text = text
+        self.update(text)
+
+    def again(self) -> Notice:
+        """The same anew: a widget that was taken off the screen cannot come back."""
+        return Notice(self._text, id=self.id, classes=" ".join(self.classes) or None)
+
+    def rows(self, width: int) -> int:
+        """Height in a conversation of this width, the blank row below included."""
+        return self._text.get_height({}, max(1, width - 6)) + 3

@@ -1,39 +1,73 @@
-"""The conversation: the last turns as widgets, older ones mounted when the user scrolls up to them.
+"""The conversation: turns near the view as widgets, the others as blank rows of the same height.
 
-Follows the end while the user is there, and never moves the view when they are not.
+What a drawing costs does not depend on how long the conversation is. Follows the end while the user is there, and never
+moves the view when they are not.
 """
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass, field
+
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
 from textual.message import Message
-from textual.widgets import Static
+from textual.strip import Strip
+from textual.widget import Widget
 
 from tui.chat import Chat, Turn
 from tui.trace import Decode
 from tui.widgets.answer_view import AnswerView, View
 from tui.widgets.growing import Settled
+from tui.widgets.loading import Notice
 from tui.widgets.user_view import UserView
+from tui.widgets.window import NEAR, edges, entry_at, rough_rows, wanted
 
-WINDOW = 16
-"""Turns mounted at first, and how many more each time."""
+SELECTED = 20
+"""Screens that stay mounted for the sake of a selection."""
 
 
-class Earlier(Static):
-    """Says that there is more above."""
+class Spacer(Widget):
+    """Stands for entries that are not mounted."""
 
-    DEFAULT_CSS = """
-    Earlier { height: 1; margin-bottom: 1; text-align: center; color: $faint; &:ansi { text-style: dim; } }
-    """
+    DEFAULT_CSS = "Spacer { height: 0; }"
+    rows = 0
 
-    class Wanted(Message):
-        """The user asked for earlier turns."""
+    def stand_for(self, rows: int) -> None:
+        if rows != self.rows:
+            self.rows = rows
+            self.styles.height = rows
 
-    def on_click(self) -> None:
-        self.post_message(self.Wanted())
+    def render_line(self, y: int) -> Strip:
+        return Strip.blank(self.size.width, self.rich_style)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A turn, or something that was said beside the conversation."""
+
+    turn: Turn | None = None
+    notice: Notice | None = None
+    rows: int = 0
+    """Height, the blank row after it included; exact when `width` is the width of now."""
+    width: int = 0
+    """The width for which `rows` was measured; 0: never."""
+    unfolded: bool = False
+    widgets: list[UserView | AnswerView | Notice] = field(default_factory=list)
+    """Empty while it is not mounted."""
+
+    @property
+    def answer(self) -> AnswerView | None:
+        return next((w for w in self.widgets if isinstance(w, AnswerView)), None)
+
+    def measure(self, width: int) -> None:
+        """Exact for what has widgets; what was never measured at this width gets a guess."""
+        if self.widgets:
+            self.rows, self.width = sum(w.rows(width) for w in self.widgets), width
+        elif self.width != width and self.turn is not None:
+            said, answer = self.turn.user, self.turn.answer
+            self.rows = rough_rows(said, width) + rough_rows(answer.text, width) + 2 + 3
 
 
 class Turns(Settled, Vertical):
@@ -55,19 +89,25 @@ class Transcript(Settled, VerticalScroll, can_focus=True):
         super().__init__(id=id)
         self.view = View.SOURCE
         self.decode: Decode | None = None
-        self._chat = Chat()
-        self._first = 0
-        """Index of the earliest turn that is mounted."""
-        self._answers: dict[str, AnswerView] = {}
-        self._turns = Turns(id="turns")
         self.following = True
         """Whether the view stays at the end."""
+        self._entries: list[Entry] = []
+        self._first = self._last = 0
+        """The entries [first, last) are mounted."""
+        self._of: dict[str, Entry] = {}
+        self._above, self._below = Spacer(), Spacer()
+        self._turns = Turns(self._above, self._below, id="turns")
+        self._lock = asyncio.Lock()
+        self._moving = False
+        self._width = 0
 
     def compose(self) -> ComposeResult:
         yield self._turns
 
     def on_mount(self) -> None:
         self.anchor()
+
+    # Following --------------------------------------------------------------------------------------------------------
 
     def anchor(self, anchor: bool = True) -> None:
         self.following = anchor
@@ -79,84 +119,226 @@ class Transcript(Settled, VerticalScroll, can_focus=True):
             self.following = False
             super().release_anchor()
 
-    async def open(self, chat: Chat) -> None:
-        """Show another conversation from its end."""
-        self._chat = chat
-        self._answers.clear()
-        await self._turns.remove_children()
-        self._first = max(0, len(chat.turns) - WINDOW)
-        if self._first:
-            await self._turns.mount(self._earlier())
-        for turn in chat.turns[self._first :]:
-            await self._turns.mount_all(self._widgets(turn))
-        self.anchor()
-
-    async def add(self, turn: Turn) -> AnswerView:
-        """Append a turn and follow it."""
-        await self._turns.mount_all(self._widgets(turn))
-        self.anchor()
-        return self._answers[turn.id]
-
-    async def drop(self, turn: Turn) -> None:
-        """Take a turn off the screen."""
-        answer = self._answers.pop(turn.id, None)
-        if answer is not None:
-            children = list(self._turns.children)
-            at = children.index(answer)
-            await self._turns.remove_children([answer, *children[max(0, at - 1) : at]])
-
-    def answer(self, turn: Turn) -> AnswerView | None:
-        return self._answers.get(turn.id)
-
-    def show(self, view: View) -> None:
-        self.view = view
-        for answer in self._answers.values():
-            answer.show(view)
-
-    async def notice(self, widget: Static) -> None:
-        """Put something that is no turn at the end."""
-        await self._turns.mount(widget)
-
-    async def load_earlier(self) -> None:
-        """Mount older turns above; what is in view stays where it is."""
-        if not self._first:
-            return
-        before = self.virtual_size.height
-        turns = self._chat.turns[max(0, self._first - WINDOW) : self._first]
-        self._first -= len(turns)
-        notice = self.query_one(Earlier)
-        widgets = [widget for turn in turns for widget in self._widgets(turn)]
-        await self._turns.mount_all(widgets, after=notice)
-        if self._first:
-            notice.update(self._earlier_text())
-        else:
-            await notice.remove()
-        self.call_after_refresh(
-            lambda: self.scroll_to(y=self.scroll_y + self.virtual_size.height - before, animate=False, force=True)
-        )
-
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
         if new_value >= self.max_scroll_y:
             self.following = True
         self.post_message(self.Scrolled())
-        if new_value <= 0 < old_value and self._first:
-            self.call_later(self.load_earlier)
+        self._move_if_near()
 
-    async def on_earlier_wanted(self) -> None:
-        await self.load_earlier()
+    # What it shows ----------------------------------------------------------------------------------------------------
 
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        if self._first and self.scroll_y <= 0:
-            self.call_later(self.load_earlier)
+    async def open(self, chat: Chat) -> None:
+        """Show another conversation from its end."""
+        async with self._lock:
+            await self._turns.remove_children([w for entry in self._entries for w in entry.widgets])
+            self._entries = [Entry(turn) for turn in chat.turns]
+            self._of = {entry.turn.id: entry for entry in self._entries if entry.turn is not None}
+            self._first = self._last = len(self._entries)
+            self.anchor()
+            await self._settle()
+        self.anchor()
 
-    def _widgets(self, turn: Turn) -> list[UserView | AnswerView]:
-        answer = AnswerView(turn.answer, self.view, self.decode)
-        self._answers[turn.id] = answer
-        return [UserView(turn.user, turn.images), answer]
+    async def add(self, turn: Turn) -> AnswerView:
+        """Append a turn and follow it."""
+        self._of[turn.id] = entry = Entry(turn)
+        await self._append(entry)
+        assert entry.answer is not None
+        return entry.answer
 
-    def _earlier(self) -> Earlier:
-        return Earlier(self._earlier_text())
+    async def notice(self, widget: Notice) -> None:
+        """Put something that is no turn at the end, and go there."""
+        await self._append(Entry(notice=widget))
 
-    def _earlier_text(self) -> Content:
-        return Content(f"↑ {self._first} earlier turns")
+    async def dismiss(self, id: str) -> None:
+        """Take a notice off the screen, if it is there."""
+        for entry in self._entries:
+            if entry.notice is not None and entry.notice.id == id:
+                await self._take_out(entry)
+                return
+
+    async def drop(self, turn: Turn) -> None:
+        """Take a turn off the screen."""
+        entry = self._of.pop(turn.id, None)
+        if entry is not None:
+            await self._take_out(entry)
+
+    def answer(self, turn: Turn) -> AnswerView | None:
+        """Its widget; None while it is far from the view."""
+        entry = self._of.get(turn.id)
+        return entry.answer if entry is not None else None
+
+    def show(self, view: View) -> None:
+        """Change the view of every answer; what is not mounted is measured anew when it is."""
+        self.view = view
+        for entry in self._entries:
+            entry.width = 0
+            if entry.answer is not None:
+                entry.answer.show(view)
+        self.call_later(self._rearrange)
+
+    def toggle_thought(self, turn: Turn) -> None:
+        entry = self._of.get(turn.id)
+        if entry is not None and entry.answer is not None:
+            entry.answer.toggle_thought()
+        elif entry is not None:
+            entry.unfolded = not entry.unfolded
+
+    async def reveal(self, turn: Turn, row: int | None = None) -> None:
+        """Bring a turn into view, from its beginning, or from a row of its answer."""
+        entry = self._of.get(turn.id)
+        if entry is None:
+            return
+        async with self._lock:
+            await self._settle(around=self._entries.index(entry))
+            starts = self._starts()
+            at = starts[self._entries.index(entry)]
+            if row is not None:
+                user = next((w for w in entry.widgets if isinstance(w, UserView)), None)
+                at += row + (user.rows(self._width) if user is not None else 0)
+                if self.scroll_y <= at < self.scroll_y + self.size.height - 1:
+                    return
+                at -= self.size.height // 3
+        self.call_after_refresh(self.scroll_to, y=max(0, at), animate=False, immediate=True)
+
+    # The window -------------------------------------------------------------------------------------------------------
+
+    @property
+    def mounted(self) -> range:
+        """Indexes of the entries that are widgets now."""
+        return range(self._first, self._last)
+
+    def _starts(self) -> list[int]:
+        """Row at which each entry begins, under the blank row on top."""
+        return [1 + start for start in edges([entry.rows for entry in self._entries])]
+
+    def _inner(self) -> int:
+        return self._turns.size.width or self.size.width or self.app.size.width
+
+    def _move_if_near(self) -> None:
+        """Move the window when the view comes near its edge."""
+        near = NEAR * self.size.height
+        above = self._first > 0 and self.scroll_y < self._above.rows + near
+        end = self.virtual_size.height - self._below.rows
+        if not self._moving and (above or (self._last < len(self._entries) and self.scroll_y + 2 * near > end)):
+            self._moving = True
+            self.call_later(self._rearrange)
+
+    async def _rearrange(self) -> None:
+        try:
+            async with self._lock:
+                await self._settle()
+        finally:
+            self._moving = False
+
+    async def _append(self, entry: Entry) -> None:
+        async with self._lock:
+            self._entries.append(entry)
+            self.following = True
+            await self._settle()
+        self.anchor()
+
+    async def _take_out(self, entry: Entry) -> None:
+        async with self._lock:
+            at = self._entries.index(entry)
+            del self._entries[at]
+            self._first -= at < self._first
+            self._last -= at < self._last
+            await self._turns.remove_children(list(entry.widgets))
+            entry.widgets.clear()
+            await self._settle()
+
+    async def _settle(self, around: int | None = None) -> None:
+        """Mount what is near the view, or near an entry; what is in view stays where it is."""
+        width, height = self._inner(), self.size.height or self.app.size.height
+        starts = self._starts()
+        held = entry_at(starts, self.scroll_y) if around is None else around
+        into = self.scroll_y - starts[held] if self._entries and around is None else 0
+        self._width = width
+        for entry in self._entries:
+            entry.measure(width)
+        first, last = self._first, self._last
+        for _ in range(4):  # what is measured for the first time differs from its guess, and the range with it
+            heights = [entry.rows for entry in self._entries]
+            following = self.following and around is None
+            top = sum(heights) - height if following else edges(heights)[held] + into if heights else 0
+            found = wanted(heights, top, height)
+            fresh = [entry for entry in self._entries[slice(*found)] if not entry.widgets]
+            for entry in fresh:
+                entry.widgets = self._widgets(entry)
+                entry.measure(width)
+            first, last = found
+            if not fresh:
+                break
+        await self._mount(*self._with_selection(first, last, height))
+        if self._entries and around is None and not self.following:
+            self._hold(self._starts()[held] + into)
+
+    def _with_selection(self, first: int, last: int, height: int) -> tuple[int, int]:
+        """[first, last) widened to what is selected, which would be lost with its widgets; not across a whole book."""
+        selected = self.screen.selections
+        held = [i for i, entry in enumerate(self._entries) if any(w in selected for w in entry.widgets)]
+        if not held:
+            return first, last
+        wide = min(first, held[0]), max(last, held[-1] + 1)
+        return wide if sum(entry.rows for entry in self._entries[slice(*wide)]) <= SELECTED * height else (first, last)
+
+    async def _mount(self, first: int, last: int) -> None:
+        """Make [first, last) the mounted entries."""
+        gone = [e for i, e in enumerate(self._entries) if e.widgets and not first <= i < last]
+        with self.app.batch_update():
+            leaving = [w for e in gone for w in e.widgets if w.parent is not None]
+            for entry in gone:
+                entry.unfolded = entry.answer.unfolded if entry.answer is not None else False
+                if entry.notice is not None and entry.notice.parent is not None:
+                    entry.notice = entry.notice.again()
+                entry.widgets = []
+            self._first, self._last = first, last
+            self._space()
+            if leaving:
+                await self._turns.remove_children(leaving)
+            before: list[Widget] = []
+            for entry in self._entries[first:last]:
+                if not entry.widgets:
+                    entry.widgets = self._widgets(entry)
+                    entry.measure(self._width)
+                for widget in entry.widgets:
+                    if widget.parent is None:
+                        before.append(widget)
+                        continue
+                    if before:
+                        await self._turns.mount_all(before, before=widget)
+                        before = []
+            if before:
+                await self._turns.mount_all(before, before=self._below)
+
+    def _space(self) -> None:
+        heights = [entry.rows for entry in self._entries]
+        self._above.stand_for(sum(heights[: self._first]))
+        self._below.stand_for(sum(heights[self._last :]))
+
+    def _hold(self, row: float) -> None:
+        """Scroll so that nothing in view moves."""
+        if round(row) == round(self.scroll_y):
+            return
+        if row <= self.max_scroll_y:
+            self.scroll_to(y=row, animate=False, force=True, immediate=True, release_anchor=False)
+        else:
+            self.call_after_refresh(
+                self.scroll_to, y=row, animate=False, force=True, immediate=True, release_anchor=False
+            )
+
+    def _widgets(self, entry: Entry) -> list[UserView | AnswerView | Notice]:
+        if entry.turn is None:
+            assert entry.notice is not None
+            return [entry.notice]
+        answer = AnswerView(entry.turn.answer, self.view, self.decode)
+        answer.unfolded = entry.unfolded
+        return [UserView(entry.turn.user, entry.turn.images), answer]
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Another width is another height for everything."""
+        if self._inner() != self._width:
+            self.call_after_refresh(self._rearrange)
+        else:
+            self._move_if_near()

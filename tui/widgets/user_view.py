@@ -24,4 +24,9 @@ class UserView(Static):
         parts: list[tuple[str, str] | str] = [("You › ", "bold $primary"), clean(text)]
         for name in images:
             parts.append((f"\n  └ image: {clean(name)}", "$faint"))
-        super().__init__(Content.assemble(*parts))
+        self._said = Content.assemble(*parts)
+        super().__init__(self._said)
+
+    def rows(self, width: int) -> int:
+        """Height in a conversation of this width, the blank row below included."""
+        return self._said.get_height({}, max(1, width - 2)) + 1
