@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import subprocess
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from textual.app import SuspendNotSupported
-from textual.content import Content
-from textual.widgets import Static
 
 from engine import paths
 from engine.sanitize import clean
@@ -60,6 +51,8 @@ class Actions(Base):
 
         def copy_text(self, text: str) -> None: ...
         def start_loading(self) -> None: ...
+        def close_completion(self) -> bool: ...
+        def give_back(self) -> None: ...
         def show_header(self) -> None: ...
         def show_figures(self) -> None: ...
         def show_pill(self) -> None: ...
@@ -75,7 +68,13 @@ class Actions(Base):
         if len(self.screen_stack) > 1:
             leave = getattr(self.screen, "action_dismiss_none", None) or self.screen.dismiss
             leave()
-        elif not self.controller.cancel():
+        elif self.composer.search is not None:
+            self.composer.end_search(keep=False)
+        elif self.close_completion():
+            pass
+        elif self.controller.cancel():
+            self.give_back()
+        else:
             self.screen.clear_selection()
             self.composer.focus()
 
@@ -86,7 +85,9 @@ class Actions(Base):
             self.copy_text(selected)
             self.say("Copied.")
         elif self.controller.cancel():
-            pass
+            self.give_back()
+        elif self.composer.search is not None:
+            self.composer.end_search(keep=False)
         elif self.composer.text:
             self.composer.clear_sent()
         elif time.monotonic() - self._quit_at < TWICE:
@@ -186,16 +187,6 @@ class Actions(Base):
         self.clear_notifications()
         self.notify(clean(text), severity=severity, timeout=3, markup=False)
 
-    def show_queue(self) -> None:
-        queued = self.controller.queued
-        label = self.query_one("#suggest", Static)
-        label.set_class(queued is not None, "-on")
-        if queued is not None:
-            first = clean(queued).split("\n")[0]
-            label.update(
-                Content.styled(f"queued: {first}", "dim").truncate(max(10, self.size.width - 4), ellipsis=True)
-            )
-
     def ribbon_note(self) -> str:
         controller = self.controller
         if controller.engine is None:
@@ -224,21 +215,3 @@ class Actions(Base):
     def report_themes(self) -> None:
         for failure in self.known_themes.failures:
             self.say(f"The theme {failure.path} was left out: {failure.reason}.", "warning")
-
-    # Writing elsewhere ------------------------------------------------------------------------------------------------
-
-    def action_editor(self) -> None:
-        """Ctrl+G: the message in $VISUAL or $EDITOR."""
-        command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "message.md"
-            path.write_text(self.composer.text, encoding="utf-8")
-            try:
-                with self.suspend():
-                    subprocess.run([*command, str(path)], check=False)
-            except (OSError, SuspendNotSupported) as error:
-                self.say(f"{command[0]} cannot be started: {error}", "error")
-                return
-            text = path.read_text(encoding="utf-8", errors="replace").rstrip("\n")
-        self.composer.load_text(clean(text))
-        self.composer.move_cursor(self.composer.document.end)

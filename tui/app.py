@@ -29,6 +29,7 @@ from tui.actions import Actions
 from tui.bridge import Bridge
 from tui.chat import Turn
 from tui.chats import Chats
+from tui.completing import Completing
 from tui.controller import Controller
 from tui.engine_port import EngineLike, Progress, default_loader
 from tui.history import History
@@ -45,6 +46,7 @@ from tui.widgets.loading import Notice, failure_text, progress_text, welcome_tex
 from tui.widgets.ribbon import Ribbon
 from tui.widgets.side_bar import SideBar
 from tui.widgets.status_row import StatusRow
+from tui.widgets.suggest import Suggest
 from tui.widgets.transcript import Transcript
 
 log = logging.getLogger("dspark.tui")
@@ -57,7 +59,7 @@ SHARE = 3
 PANEL_EVERY = 0.25
 
 
-class ChatApp(Chats, ScreenCommands, Actions, App[int]):
+class ChatApp(Chats, ScreenCommands, Completing, Actions, App[int]):
     """The app."""
 
     CSS_PATH = Path(__file__).with_name("app.tcss")
@@ -137,7 +139,7 @@ class ChatApp(Chats, ScreenCommands, Actions, App[int]):
             yield SideBar(id="side")
         yield StatusRow(id="status")
         yield Ribbon(id="ribbon")
-        yield Static(id="suggest")
+        yield Suggest(id="suggest")
         yield Composer(self.history, id="composer")
         yield Footer(show_command_palette=False)
 
@@ -149,6 +151,7 @@ class ChatApp(Chats, ScreenCommands, Actions, App[int]):
     async def on_mount(self) -> None:
         self.transcript = self.query_one(Transcript)
         self.composer = self.query_one(Composer)
+        self.begin_completing()
         self.composer.focus()
         await self.transcript.notice(Notice(id="notice"))
         self.report_themes()
@@ -204,12 +207,6 @@ class ChatApp(Chats, ScreenCommands, Actions, App[int]):
             notice.say(content)
 
     # Sending ----------------------------------------------------------------------------------------------------------
-
-    async def on_composer_submitted(self, event: Composer.Submitted) -> None:
-        self.composer.clear_sent()
-        if await self.run_command(event.text):
-            return
-        await self.send(event.text.removeprefix("/") if event.text.startswith("//") else event.text)
 
     async def send(self, text: str) -> None:
         """Send, or queue while something else is under way."""

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import themes
-from engine import config as settings
 from engine.errors import DsparkError
 from engine.vision import check_pictures
 from themes import Theme
-from tui import export
+from tui import export, setting_commands
 from tui.controller import Controller
 from tui.pictures import described
 from tui.store import Store
@@ -42,12 +41,18 @@ class Host(Protocol):
         """Answer the last message anew, or another one in its place; the old answer stays as a branch."""
         ...
 
+    async def edit_text(self, text: str) -> str | None:
+        """`text` after the user's editor had it; None when there was none."""
+        ...
+
     async def screen_command(self, name: str, words: str) -> Result:
         """A command that only a full screen can carry out."""
         ...
 
 
 Handler = Callable[[Host, str], "Result | Awaitable[Result]"]
+Choices = Callable[[Host, str], Sequence[tuple[str, str]]]
+"""(host, words so far) → (what the words could become, a note)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ class Command:
     handler: Handler | None
     """None: `Host.screen_command` does it."""
     aliases: tuple[str, ...] = ()
+    choices: Choices | None = None
+    """What the words could become, for completion."""
 
 
 def parse(text: str) -> tuple[str, str] | None:
@@ -109,35 +116,6 @@ def _drafter(host: Host, words: str) -> Result:
                 for d in controller.drafters]  # fmt: skip
         return "\n".join(rows) or "The model is not loaded yet."
     return controller.use(words) or f"Drafter {words}, from the next round on."
-
-
-def _set(host: Host, words: str) -> Result:
-    config = host.controller.config
-    known = {
-        s.name.replace("_", "-"): s for s in settings.settings() if settings.about(s).group in ("sampling", "answer")
-    }
-    name, _, value = words.replace("=", " ").partition(" ")
-    if not name:
-        return "\n".join(f"{key} {getattr(config, s.name)!r:<10} {settings.about(s).help}" for key, s in known.items())
-    if name == "logprobs":
-        host.controller.logprobs = min(int(value), 20) if value.strip().isdigit() else None
-        return f"logprobs is {host.controller.logprobs} from the next answer on."
-    setting = known.get({"temp": "temperature", "max": "max-tokens"}.get(name, name.replace("_", "-")))
-    if setting is None:
-        return f"There is no setting {name}; there are {', '.join(known)}."
-    if not value:
-        return f"{name} is {getattr(config, setting.name)!r}: {settings.about(setting).help}."
-    given = None if value in ("none", "off") and setting.default is None else settings.convert(setting, value.strip())
-    host.controller.config = replace(config, **{setting.name: given})
-    return f"{name} is {given!r} from the next answer on."
-
-
-def _system(host: Host, words: str) -> Result:
-    chat = host.controller.chat
-    if not words:
-        return f"System prompt: {chat.system}" if chat.system else "There is no system prompt; /system TEXT sets one."
-    chat.system = "" if words in ("none", "off") else words
-    return "The system prompt holds from the next answer on."
 
 
 async def _new(host: Host, words: str) -> Result:
@@ -255,8 +233,37 @@ def _quit(host: Host, words: str) -> Result:
 COMMANDS: tuple[Command, ...] = (
     Command("help", "", "keys and commands", None, ("keys", "?")),
     Command("drafter", "[name]", "list the drafters, or switch", _drafter, ("drafters",)),
-    Command("set", "[name value]", "sampling and limits: temperature, top-p, top-k, min-p, seed, max-tokens…", _set),
-    Command("system", "[text|none]", "the system prompt of this chat", _system),
+    Command(
+        "set",
+        "[session] [name value]",
+        "temperature, top-p, seed, max-tokens…, kept in the settings file or not",
+        setting_commands.set_,
+        choices=setting_commands.set_choices,
+    ),
+    Command("settings", "", "all settings, to look at and to change", None),
+    Command(
+        "preset",
+        "[name|save name|delete name|none]",
+        "sampling, system prompt, thinking and drafter under a name",
+        setting_commands.preset,
+        ("presets",),
+        setting_commands.preset_choices,
+    ),
+    Command(
+        "system",
+        "[text|edit|none]",
+        "the system prompt of this chat",
+        setting_commands.system,
+        choices=setting_commands.system_choices,
+    ),
+    Command(
+        "think",
+        "[on|off|auto|effort]",
+        "whether and how long the model thinks first",
+        setting_commands.think,
+        ("thinking",),
+        setting_commands.think_choices,
+    ),
     Command("new", "", "a new chat", _new, ("clear",)),
     Command("sessions", "", "find, open, rename and delete chats", None, ("chats",)),
     Command("resume", "[id]", "go on with a chat, the last one without an id", _resume),

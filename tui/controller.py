@@ -26,6 +26,10 @@ class Controller:
 
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or Config()
+        """What was decided, without what the model recommends."""
+        self.start = self.config
+        """As the program was started, and as the file was changed since; what presets are laid over."""
+        self.preset = ""
         self.chat = Chat()
         self.album = Album()
         self.engine: EngineLike | None = None
@@ -44,6 +48,11 @@ class Controller:
     @property
     def busy(self) -> bool:
         return self.turn is not None
+
+    @property
+    def effective(self) -> Config:
+        """The settings of the next answer: what was decided, and for the rest what the model recommends."""
+        return self.config.under(getattr(self.engine, "generation", {}))
 
     # Sending ----------------------------------------------------------------------------------------------------------
 
@@ -68,16 +77,16 @@ class Controller:
 
     def submit(self, turn: Turn, listener: Listener) -> None:
         """From messages to a request. Whatever goes wrong arrives at `listener` as Failed."""
-        engine = self.engine
+        engine, config = self.engine, self.effective
         assert engine is not None
         try:
             messages, pictures = self.album.place(self.chat.messages(), engine.spec.name, engine.spec.vision)
-            prompt = engine.format.prompt(messages, thinking=self.config.thinking)
+            prompt = engine.format.prompt(messages, thinking=config.thinking, effort=config.effort)
             seen = engine.see(prompt.ids, pictures) if pictures else Seen(prompt.ids, None, ())
             own = len(pictures) - sum(isinstance(p, Path) for p in attached(turn.user))
             rows = [count for _, count in seen.places]
             turn.images = tuple(described(p, n) for p, n in list(zip(pictures, rows, strict=True))[own:])
-            request = self.config.request(
+            request = config.request(
                 seen.ids,
                 boundaries=seen.moved(prompt.boundaries),
                 embeddings=seen.embeddings,

@@ -123,6 +123,11 @@ class Plain:
         self.ask(text or last.user)
         return None
 
+    async def edit_text(self, text: str) -> str | None:
+        from tui.editor import edit
+
+        return edit(text)
+
     async def screen_command(self, name: str, words: str) -> str | None:
         match name:
             case "help":

@@ -6,17 +6,18 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from textual import work
+from textual.app import SuspendNotSupported
 from textual.content import Content
-from textual.widgets import Static
 
-from engine import config as settings
+from engine.errors import UsageError
 from engine.sanitize import clean
 from themes import DEFAULT, Theme
-from tui import clipboard, commands
+from tui import clipboard, commands, editor, settings
 from tui.screens.help import HelpScreen
 from tui.screens.inspector import InspectorScreen
 from tui.screens.pick import Item, ListScreen
 from tui.screens.sessions import SessionsScreen
+from tui.screens.settings import SettingsScreen
 from tui.widgets.answer_view import View
 from tui.widgets.composer import Composer
 from tui.widgets.loading import Notice
@@ -51,7 +52,6 @@ class ScreenCommands(Base):
         def say(self, text: str, severity: Any = "information") -> None: ...
         def show_header(self) -> None: ...
         def show_figures(self) -> None: ...
-        def show_queue(self) -> None: ...
         def set_panels(self, mode: str) -> None: ...
         async def action_retry(self) -> None: ...
         async def new_chat(self) -> None: ...
@@ -80,28 +80,6 @@ class ScreenCommands(Base):
             await self.transcript.notice(Notice(Content(clean(text)), classes="told"))
             self.transcript.anchor()
 
-    def on_composer_edited(self, event: Composer.Edited) -> None:
-        """Show the commands that the text could become."""
-        found = commands.complete(event.text)
-        label = self.query_one("#suggest", Static)
-        if not found:
-            self.show_queue()
-            return
-        rows = [
-            Content.assemble((f"/{c.name} {c.words}".ljust(34), "bold"), (c.help, "$faint")).truncate(
-                max(10, self.size.width - 4), ellipsis=True
-            )
-            for c in found[:8]
-        ]
-        label.update(Content("\n").join(rows))
-        label.set_class(True, "-on")
-
-    def on_composer_completion_wanted(self) -> None:
-        found = commands.complete(self.composer.text)
-        if found:
-            self.composer.load_text(f"/{found[0].name} ")
-            self.composer.move_cursor(self.composer.document.end)
-
     async def screen_command(self, name: str, words: str) -> str | None:
         """The commands that need a screen."""
         match name:
@@ -109,6 +87,8 @@ class ScreenCommands(Base):
                 self.action_help()
             case "sessions":
                 self.action_sessions()
+            case "settings":
+                self.action_settings()
             case "retry":
                 await self.action_retry()
             case "branch":
@@ -217,19 +197,14 @@ class ScreenCommands(Base):
             self.show_header()
             self.show_figures()
 
-    @work
-    async def action_settings(self) -> None:
-        """Sampling and limits; choosing one begins the command that sets it."""
-        config = self.controller.config
-        items = [
-            Item(s.name, f"{s.name.replace('_', '-'):<22}{getattr(config, s.name)!r}", settings.about(s).help)
-            for s in settings.settings()
-            if settings.about(s).group in ("sampling", "answer") and s.name != "system"
-        ]
-        chosen = await self.push_screen_wait(ListScreen("Settings of this session", items))
-        if chosen is not None:
-            self.composer.load_text(f"/set {chosen.replace('_', '-')} ")
-            self.composer.move_cursor(self.composer.document.end)
+    def action_settings(self) -> None:
+        """All settings, with who decided them."""
+        controller = self.controller
+        screen = SettingsScreen(
+            lambda: settings.rows(controller.effective, controller.chat.system),
+            lambda name, value, session: settings.put(controller, name, value, session),
+        )
+        self.push_screen(screen, lambda _: self.show_header())
 
     def action_cursor(self) -> None:
         """Inspect the last answer."""
@@ -252,19 +227,28 @@ class ScreenCommands(Base):
         if command is not None:
             self.run_worker(lambda: clipboard.copy(text, command), thread=True, group="copy", exit_on_error=False)
 
+    async def edit_text(self, text: str) -> str | None:
+        """In the user's editor, while the app gives the terminal away."""
+        try:
+            with self.suspend():
+                return editor.edit(text)
+        except (UsageError, SuspendNotSupported) as error:
+            self.say(str(error), "error")
+            return None
+
+    async def action_editor(self) -> None:
+        """Ctrl+G: the message in $VISUAL or $EDITOR."""
+        text = await self.edit_text(self.composer.message)
+        if text is not None:
+            self.composer.write(text)
+
     async def action_copy_answer(self) -> None:
         await self.run_command("/copy")
 
     def leave(self) -> None:
         self.exit(0)
 
-    async def action_search_history(self) -> None:
-        """Step to the newest earlier message that contains what is written."""
-        inputs = self.composer.inputs
-        needle = self.composer.search_text or self.composer.text
-        found = inputs.search(needle, self.composer.search_at)
-        if found is None:
-            self.say("No earlier message contains that.")
-            self.composer.search_at = None
-            return
-        self.composer.show_found(inputs.items[found], needle, found)
+    def action_search_history(self) -> None:
+        """Ctrl+R: search what was sent, and go on to the next older find."""
+        self.composer.focus()
+        self.composer.search_older()

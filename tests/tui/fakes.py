@@ -38,11 +38,16 @@ class FakeFormat:
     """The texts in a row, a token a character."""
 
     thinks = False
+    asked: tuple[bool | None, str | None] = (None, None)
+    """What the last prompt was asked for: thinking, effort."""
 
     def splitter(self, ids: Sequence[int]) -> ThinkSplitter:
         return ThinkSplitter(THINK)
 
-    def prompt(self, messages: Sequence[Mapping[str, Any]], *, thinking: bool | None = None) -> FakePrompt:
+    def prompt(
+        self, messages: Sequence[Mapping[str, Any]], *, thinking: bool | None = None, effort: str | None = None
+    ) -> FakePrompt:
+        self.asked = (thinking, effort)
         return FakePrompt([ord(c) for m in messages for c in f"<{m['role']}>{m['content']}"])
 
 
@@ -146,6 +151,7 @@ class FakeEngine:
     format: FakeFormat = field(default_factory=FakeFormat)
     tickets: list[FakeTicket] = field(default_factory=list)
     closed: bool = False
+    generation: dict[str, Any] = field(default_factory=dict)
     drafters: list[FakeDrafter] = field(
         default_factory=lambda: [
             FakeDrafter("none", Source.TARGET),

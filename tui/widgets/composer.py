@@ -1,23 +1,32 @@
-"""The input: several lines, history, pastes as one message, visible characters as units.
+"""The input: several lines, history and a search in it, pastes as one word, visible characters as units.
 
-Knows nothing of what a message is for: it posts `Submitted`.
+Knows nothing of what a message is for: it posts `Submitted`, with the long pastes in it written out.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
+from rich.text import Text
 from textual import events
+from textual.content import Content
 from textual.document._document import Location
 from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import TextArea
+from textual.widgets.text_area import Selection
 
-from engine.sanitize import clean
+from engine.sanitize import clean, one_line
+from tui.chips import Chips
 from tui.graphemes import next_boundary, previous_boundary
-from tui.history import History
+from tui.history import Form, History, Search
 
 NEWLINE = frozenset({"ctrl+j", "shift+enter", "alt+enter", "ctrl+enter"})
+CHOOSING = frozenset({"up", "down", "tab", "enter"})
+"""Keys that a list of completions takes while it is open."""
+ENDING = frozenset({"enter", "tab", "left", "right", "home", "end", "delete", *NEWLINE})
+"""Keys that end a search and keep what it found; all but the first two then do what they always do."""
 BURST = 0.008
 """Keys closer than this were not typed by a person."""
 SETTLE = 0.04
@@ -51,11 +60,15 @@ class Composer(TextArea):
     class HelpWanted(Message):
         """`?` on an empty message."""
 
-    class CompletionWanted(Message):
-        """Tab on the beginning of a command."""
+    class ChoiceKey(Message):
+        """A key for the list of completions."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
 
     class Edited(Message):
-        """The text changed; for completion."""
+        """The text changed, or the cursor moved; for completion."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -64,15 +77,22 @@ class Composer(TextArea):
     def __init__(self, inputs: History | None = None, id: str | None = None) -> None:
         super().__init__(
             id=id, soft_wrap=True, tab_behavior="focus", show_line_numbers=False, highlight_cursor_line=False,
-            placeholder="Message…   Enter sends · Ctrl+J new line · / commands · ? keys",
+            placeholder="Message…   Enter sends · Ctrl+J new line · / commands · @ files · ? keys",
         )  # fmt: skip
         self.inputs = inputs or History()
-        self.search_text = ""
-        self.search_at: int | None = None
-        """Where the search in the history stands."""
+        self.chips = Chips()
+        self.search: Search | None = None
+        self.choosing: Callable[[str], bool] = lambda key: False
+        """Whether a list of completions takes this key now."""
+        self.take_back: Callable[[], str | None] = lambda: None
+        """The message that waits to be sent, which then waits no longer."""
+        self._recalled: str | None = None
+        """What was put here by no typing; it is not completed."""
         self._last_key = 0.0
         self._pending: Timer | None = None
         """A send that waits to see whether its Enter was typed."""
+
+    # Keys -------------------------------------------------------------------------------------------------------------
 
     async def _on_key(self, event: events.Key) -> None:
         now = time.monotonic()
@@ -82,81 +102,228 @@ class Composer(TextArea):
             self._pending.stop()
             self._pending = None
             self.insert("\n")
-        if event.is_printable or event.key == "backspace":
-            self.search_text, self.search_at = "", None
-        if self._handle(event, burst):
+        if self._searched(event) or self._handle(event, burst):
             event.stop()
             event.prevent_default()
 
     def _handle(self, event: events.Key, burst: bool) -> bool:
-        if event.key in NEWLINE:
+        if event.key in CHOOSING and not (burst and event.key == "enter") and self.choosing(event.key):
+            self.post_message(self.ChoiceKey(event.key))
+        elif event.key in NEWLINE:
             self.insert("\n")
         elif event.key == "enter":
             if burst:
-                self._pending = self.set_timer(SETTLE, self._send)
+                self._pending = self.set_timer(SETTLE, self.action_send)
             else:
-                self._send()
+                self.action_send()
         elif event.key == "up" and self.cursor_location[0] == 0 and not self.selected_text:
-            return self._recall(self.inputs.back(self.text))
+            return self._back()
         elif event.key == "down" and self.cursor_location[0] == self.document.line_count - 1:
             return self._recall(self.inputs.forward())
-        elif event.key == "tab" and self.text.startswith("/"):
-            self.post_message(self.CompletionWanted())
+        elif event.key == "tab":
+            return self._unfold()
         elif event.character == "?" and not self.text:
             self.post_message(self.HelpWanted())
         else:
             return False
         return True
 
-    def _send(self) -> None:
+    def action_send(self) -> None:
         self._pending = None
-        text = self.text
         row, column = self.cursor_location
         if self.document[row][:column].endswith("\\") and column == len(self.document[row]):
             self.action_delete_left()
             self.insert("\n")
             return
-        if text.strip():
-            self.post_message(self.Submitted(text))
+        if self.text.strip():
+            self.post_message(self.Submitted(self.message))
+
+    # What is written --------------------------------------------------------------------------------------------------
+
+    @property
+    def message(self) -> str:
+        """The whole text, pastes written out."""
+        return self.chips.expand(self.text)
+
+    @property
+    def before(self) -> str | None:
+        """The line up to the cursor, while somebody types in it; commands are only on a line of their own."""
+        row, column = self.cursor_location
+        line = self.document[row]
+        if self.search is not None or self.text == self._recalled or not self.selection.is_empty:
+            return None
+        alone = self.document.line_count == 1 and column == len(line)
+        return line[:column] if alone or not line.startswith("/") else None
+
+    def complete(self, start: int, text: str) -> None:
+        """Put `text` between column `start` of the line and the cursor."""
+        row, column = self.cursor_location
+        if result := self._replace_via_keyboard(text, (row, start), (row, column)):
+            self.move_cursor(result.end_location)
+
+    def write(self, text: str) -> None:
+        """Another message in the place of this one, its long pastes as chips again."""
+        form = self.inputs.form(text)
+        self.chips.know(form.pastes)
+        self.load_text(form.shown if form.pastes else self.chips.fold(text))
+        self._recalled = self.text
+        self.move_cursor(self.document.end)
 
     def clear_sent(self) -> None:
         """The message was taken: remember it and start afresh."""
-        self.inputs.add(self.text)
+        pastes = self.chips.used(self.text)
+        self.inputs.add(self.message, Form(self.text, pastes) if pastes else None)
+        self.chips = Chips()
+        self._recalled = None
         self.load_text("")
+
+    def _back(self) -> bool:
+        """↑: what waits to be sent, else the input before."""
+        waiting = self.take_back() if not self.text else None
+        if waiting is not None:
+            self.write(waiting)
+            return True
+        return self._recall(self.inputs.back(self.text))
 
     def _recall(self, text: str | None) -> bool:
         if text is None:
             return False
-        self.load_text(text)
-        self.move_cursor(self.document.end)
+        self.write(text)
         return True
 
-    def show_found(self, text: str, needle: str, index: int) -> None:
-        """An earlier message that a search found; searching again goes on from there."""
-        self.load_text(text)
-        self.move_cursor(self.document.end)
-        self.search_text, self.search_at = needle, index
+    # Searching what was sent ------------------------------------------------------------------------------------------
+
+    def search_older(self) -> None:
+        """Begin to search the history, or go on to the next older find."""
+        if self.search is None:
+            self.search = Search(self.inputs, self.text)
+            if self.text.strip():
+                self.search.say(self.text)
+        else:
+            self.search.older()
+        self._show_search()
+
+    def end_search(self, keep: bool) -> None:
+        """Leave the search, with what was found or with what was written before."""
+        if self.search is None:
+            return
+        search, self.search = self.search, None
+        if not keep:
+            self.write(search.draft)
+        self._show_search()
+
+    def _searched(self, event: events.Key) -> bool:
+        """Whether a search is on and took this key."""
+        search = self.search
+        if search is None:
+            return False
+        if event.is_printable and event.character:
+            search.say(search.needle + event.character)
+        elif event.key == "backspace":
+            search.say(search.needle[: previous_boundary(search.needle, len(search.needle))])
+        elif event.key in ("up", "down"):
+            search.older() if event.key == "up" else search.newer()
+        elif event.key in ("escape", "ctrl+g"):
+            self.end_search(keep=False)
+            return True
+        elif event.key in ENDING:
+            self.end_search(keep=True)
+            return event.key in ("enter", "tab")
+        else:
+            return False
+        self._show_search()
+        return True
+
+    def _show_search(self) -> None:
+        search = self.search
+        self.border_title = self.border_subtitle = None
+        if search is not None:
+            if search.found is not None:
+                self.write(search.found)
+            failing = "no message with" if search.failing else "search"
+            self.border_title = Content(f"{failing}: {one_line(search.needle)}▏")
+            self.border_subtitle = "Ctrl+R older · Enter takes it · Esc goes back"
+
+    # Pastes -----------------------------------------------------------------------------------------------------------
 
     async def _on_paste(self, event: events.Paste) -> None:
         """One insertion, newlines kept; control sequences in it never reach the screen."""
         event.stop()
         event.prevent_default()
-        text = clean(event.text.replace("\r\n", "\n").replace("\r", "\n"))
+        self.paste(event.text)
+
+    def paste(self, text: str) -> None:
+        """Put text at the cursor; a long one as a chip."""
+        self.end_search(keep=True)
+        text = clean(text.replace("\r\n", "\n").replace("\r", "\n"))
+        if self.chips.wanted(text):
+            text = self.chips.add(text)
         if result := self._replace_via_keyboard(text, *self.selection):
             self.move_cursor(result.end_location)
 
+    def action_paste(self) -> None:
+        self.paste(self.app.clipboard)
+
+    def _unfold(self) -> bool:
+        """Tab on a chip opens it; whether there was one."""
+        row, column = self.cursor_location
+        span = self.chips.touching(self.document[row], column)
+        if span is None:
+            return False
+        label = self.document[row][slice(*span)]
+        if result := self._replace_via_keyboard(self.chips.texts[label], (row, span[0]), (row, span[1])):
+            self.move_cursor(result.end_location)
+        return True
+
+    def get_line(self, line_index: int) -> Text:
+        line = super().get_line(line_index)
+        for start, end in self.chips.spans(line.plain):
+            line.stylize("reverse", start, end)
+        return line
+
+    # Moving by what is seen -------------------------------------------------------------------------------------------
+
     def on_text_area_changed(self) -> None:
+        self.post_message(self.Edited(self.text))
+
+    def on_text_area_selection_changed(self) -> None:
+        """A cursor that a click or ↑ put into a chip goes to its nearer end."""
+        row, column = self.cursor_location
+        span = self.chips.around(self.document[row], column) if self.selection.is_empty else None
+        if span is not None:
+            start, end = span
+            at = row, start if column - start < end - column else end
+            self.selection = Selection(at, at)
         self.post_message(self.Edited(self.text))
 
     def get_cursor_left_location(self) -> Location:
         row, column = self.cursor_location
         if column == 0:
             return super().get_cursor_left_location()
-        return row, previous_boundary(self.document[row], column)
+        return self._out_of_chip((row, previous_boundary(self.document[row], column)), 0)
 
     def get_cursor_right_location(self) -> Location:
         row, column = self.cursor_location
         line = self.document[row]
         if column >= len(line):
             return super().get_cursor_right_location()
-        return row, next_boundary(line, column)
+        return self._out_of_chip((row, next_boundary(line, column)), 1)
+
+    def get_cursor_word_left_location(self) -> Location:
+        return self._out_of_chip(super().get_cursor_word_left_location(), 0)
+
+    def get_cursor_word_right_location(self) -> Location:
+        return self._out_of_chip(super().get_cursor_word_right_location(), 1)
+
+    def action_delete_word_right(self) -> None:
+        row, column = self.cursor_location
+        span = self.chips.touching(self.document[row], column) if self.selection.is_empty else None
+        if span is not None and span[0] == column:
+            self._delete_via_keyboard((row, span[0]), (row, span[1]))
+        else:
+            super().action_delete_word_right()
+
+    def _out_of_chip(self, location: Location, side: int) -> Location:
+        row, column = location
+        span = self.chips.around(self.document[row], column)
+        return (row, span[side]) if span is not None else location

@@ -1,0 +1,134 @@
+"""While a message is written: completion, the picker of files, sending, the message that waits. A mixin of the app."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from textual import work
+
+from engine.errors import UsageError
+from tui import commands, mentions
+from tui.completion import Candidate, Project, candidates, wants_files
+from tui.widgets.composer import Composer
+from tui.widgets.suggest import Suggest
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+    from tui.controller import Controller
+
+    Base = App[int]
+else:
+    Base = object
+
+
+class Completing(Base):
+    """Needs the attributes below from the app."""
+
+    if TYPE_CHECKING:
+        controller: Controller
+        composer: Composer
+
+        def say(self, text: str, severity: Any = "information") -> None: ...
+        async def run_command(self, text: str) -> bool: ...
+        async def send(self, text: str) -> None: ...
+
+    _project: Project | None = None
+    _looking = False
+
+    @property
+    def suggest(self) -> Suggest:
+        return self.query_one(Suggest)
+
+    @property
+    def project(self) -> Project:
+        """The files around; made when the first @ is written."""
+        if self._project is None:
+            self._project = Project()
+        return self._project
+
+    def begin_completing(self) -> None:
+        """Connect the message with what is offered."""
+        self.composer.choosing = self._takes
+        self.composer.take_back = self.take_back
+
+    # Offering ---------------------------------------------------------------------------------------------------------
+
+    def on_composer_edited(self, event: Composer.Edited) -> None:
+        self.offer()
+
+    def offer(self) -> None:
+        """Show what the text at the cursor could become."""
+        before = self.composer.before
+        if before is None:
+            self.suggest.offer(())
+            return
+        if wants_files(before) and self.project.stale and not self._looking:
+            self._looking = True
+            self._look()
+        self.suggest.offer(candidates(self, before, self.project))
+
+    @work(thread=True, group="files", exit_on_error=False)
+    def _look(self) -> None:
+        self.project.look()
+        self._looking = False
+        self.call_from_thread(self.offer)
+
+    # Choosing ---------------------------------------------------------------------------------------------------------
+
+    def _takes(self, key: str) -> bool:
+        return self.suggest.open and (key != "enter" or self.suggest.chosen is not None)
+
+    async def on_composer_choice_key(self, event: Composer.ChoiceKey) -> None:
+        suggest = self.suggest
+        if not suggest.open:
+            return
+        if event.key in ("up", "down"):
+            suggest.move(-1 if event.key == "up" else 1)
+        else:
+            self._choose(suggest.chosen or suggest.items[0], send=event.key == "enter")
+
+    def _choose(self, item: Candidate, send: bool) -> None:
+        self.suggest.at = None
+        self.composer.complete(item.start, item.text)
+        if send and item.sends:
+            self.composer.action_send()
+
+    def close_completion(self) -> bool:
+        """Esc: put the list away until the text changes; whether there was one."""
+        was = self.suggest.open
+        self.suggest.offer(())
+        return was
+
+    # Sending ----------------------------------------------------------------------------------------------------------
+
+    async def on_composer_submitted(self, event: Composer.Submitted) -> None:
+        text = event.text
+        if commands.parse(text) is None:
+            try:
+                text = mentions.expand(text)
+            except UsageError as error:  # the message stays where it was written
+                self.say(str(error), "warning")
+                return
+        self.composer.clear_sent()
+        if await self.run_command(text):
+            return
+        await self.send(text.removeprefix("/") if text.startswith("//") else text)
+
+    # The message that waits -------------------------------------------------------------------------------------------
+
+    def show_queue(self) -> None:
+        self.suggest.wait(self.controller.queued)
+
+    def take_back(self) -> str | None:
+        """↑ on an empty message: what waits comes back to be changed, and waits no longer."""
+        text, self.controller.queued = self.controller.queued, None
+        self.show_queue()
+        return text
+
+    def give_back(self) -> None:
+        """The answer was stopped: what waited for its end is not sent over the user's head."""
+        text = self.take_back()
+        if text:
+            written = self.composer.message
+            self.composer.write(f"{text}\n\n{written}" if written.strip() else text)

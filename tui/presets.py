@@ -1,0 +1,137 @@
+"""Presets: sampling, system prompt, thinking and drafter under a name, as `[presets.NAME]` in the settings file.
+
+A preset is laid over the settings of the start, so that two presets never mix. No widgets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine import config as declared
+from engine import config_file, paths
+from engine.config import MODEL, about, convert
+from engine.errors import UsageError
+from engine.sanitize import one_line
+from tui.controller import Controller
+from tui.settings import said
+
+TABLE = "presets"
+MORE = ("system", "thinking", "effort", "max_tokens", "drafter")
+"""What a preset holds besides the sampling."""
+WORDS = ("save", "delete", "list", "none")
+"""No names, since they are commands."""
+LONGEST = 40
+
+
+def holds() -> dict[str, Any]:
+    """The settings that a preset may hold, by name."""
+    return {s.name: s for s in declared.settings() if about(s).group == "sampling" or s.name in MORE}
+
+
+def names(file: Path | None = None) -> list[str]:
+    return [name for name, value in config_file.table(file or paths.settings_file(), TABLE).items() if _table(value)]
+
+
+def read(name: str) -> dict[str, Any]:
+    """The values of a preset.
+
+    Raises:
+        UsageError: no such preset, or an entry that is not understood, named with what is allowed.
+    """
+    preset = config_file.table(paths.settings_file(), TABLE).get(name)
+    if not isinstance(preset, dict):
+        known = ", ".join(one_line(n) for n in names())
+        raise UsageError(
+            f"There is no preset {one_line(name)}; "
+            + (f"there are {known}." if known else "/preset save NAME makes one.")
+        )
+    values: dict[str, Any] = {}
+    for key, value in preset.items():
+        if key not in holds():
+            raise UsageError(
+                f"The preset {one_line(name)} has an entry `{one_line(key)}`; it can hold {', '.join(holds())}."
+            )
+        values[key] = convert(holds()[key], value, f"The preset {one_line(name)}: `{key}`")
+    return values
+
+
+def use(controller: Controller, name: str) -> str:
+    """Lay a preset over the settings of the start; the sentence that says so.
+
+    Raises:
+        UsageError: nothing has changed then.
+    """
+    values = read(name)
+    sources = {**controller.start.sources, **dict.fromkeys(values, f"preset {name}")}
+    drafter = values.pop("drafter", None)
+    controller.config = replace(controller.start, **values, sources=sources)
+    controller.chat.system = controller.config.system
+    controller.preset = name
+    trouble = controller.use(drafter) if drafter else ""
+    return f"Preset {one_line(name)} from the next answer on. {trouble}".rstrip()
+
+
+def leave(controller: Controller) -> str:
+    """Back to the settings of the start."""
+    controller.config = controller.start
+    controller.chat.system = controller.config.system
+    controller.preset = ""
+    return "No preset: the settings of the start hold from the next answer on."
+
+
+def save(controller: Controller, name: str) -> str:
+    """Keep what was decided, under a name. What the model recommends is left to the model.
+
+    Raises:
+        UsageError: a name that cannot be one, or a file that cannot be written.
+    """
+    if not name or name != one_line(name) or len(name) > LONGEST or name in WORDS:
+        raise UsageError(f"A preset's name is a word or two, up to {LONGEST} characters, and not {', '.join(WORDS)}.")
+    config = controller.config
+    values = {
+        key: getattr(config, key)
+        for key in holds()
+        if config.sources.get(key, MODEL) != MODEL and getattr(config, key) is not None
+    }
+    values |= {"system": controller.chat.system}
+    if controller.drafter:
+        values["drafter"] = controller.drafter
+    existed = name in names()
+    config_file.change(paths.settings_file(), {(TABLE, name): values})
+    controller.preset = name
+    return f"Preset {name} is {'written anew' if existed else 'kept'}; /preset {name} uses it."
+
+
+def delete(controller: Controller, name: str) -> str:
+    """Take a preset out of the file; what it set stays as it is.
+
+    Raises:
+        UsageError: no such preset, or a file that cannot be written.
+    """
+    if name not in names():
+        read(name)
+    config_file.change(paths.settings_file(), {(TABLE, name): None})
+    if controller.preset == name:
+        controller.preset = ""
+    return f"The preset {one_line(name)} is gone."
+
+
+def listing(controller: Controller) -> str:
+    """One line for each preset."""
+    presets = config_file.table(paths.settings_file(), TABLE)
+    out: list[str] = []
+    for name in names():
+        parts = [f"{key} {_brief(value)}" for key, value in presets[name].items()]
+        out.append(f"{'›' if name == controller.preset else ' '} {one_line(name)}  {', '.join(parts)}")
+    return "\n".join(out) or "There is no preset; /preset save NAME keeps what is set now."
+
+
+def _brief(value: Any) -> str:
+    text = one_line(said(value))
+    return f"“{text[:30]}…”" if len(text) > 31 else text or "empty"
+
+
+def _table(value: Any) -> bool:
+    return isinstance(value, dict)

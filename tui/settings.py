@@ -1,0 +1,168 @@
+"""The settings as a person sees and changes them: `/set`, the settings screen, the help and docs/settings.md.
+
+Everything comes from the declarations in `engine.config`; nothing here knows a particular setting. No widgets.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import Field, dataclass, replace
+from typing import Any
+
+from engine import config as declared
+from engine import config_file, paths
+from engine.config import Config, about, convert, flag, takes
+from engine.errors import UsageError
+from tui.controller import Controller
+
+SESSION = "this session"
+SHORT = {"temp": "temperature", "max": "max_tokens"}
+RESET = ("default", "none")
+"""Words that take a decision back."""
+NOW = ("sampling", "answer")
+"""Groups that hold from the next answer on; the others hold from the next start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One setting as it is now."""
+
+    name: str
+    """As it is typed: `top-p`."""
+    value: str
+    source: str
+    """Who decided: empty for nobody."""
+    help: str
+    takes: str
+    group: str
+
+
+def find(name: str) -> Field[Any]:
+    """A setting by the name that a person types.
+
+    Raises:
+        UsageError: with the names there are.
+    """
+    wanted = name.strip().lower().replace("-", "_")
+    wanted = SHORT.get(wanted, wanted)
+    for setting in declared.settings():
+        if setting.name == wanted:
+            return setting
+    raise UsageError(f"There is no setting {name}; there are {', '.join(row.name for row in rows(Config()))}.")
+
+
+def rows(config: Config, system: str | None = None) -> list[Row]:
+    """All settings in order. `system` is the prompt of the chat at hand."""
+    out: list[Row] = []
+    for setting in declared.settings():
+        value, source = getattr(config, setting.name), config.sources.get(setting.name, "")
+        if setting.name == "system" and system is not None and system != value:
+            value, source = system, "this chat"
+        name = setting.name.replace("_", "-")
+        out.append(Row(name, said(value), source, about(setting).help, takes(setting), about(setting).group))
+    return out
+
+
+def said(value: Any) -> str:
+    """A value as it is typed."""
+    if value is None or value == ():
+        return "–"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(str(part) for part in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def put(controller: Controller, name: str, value: str, session: bool = False) -> str:
+    """Set one value, here and in the file; the sentence that says so.
+
+    Raises:
+        UsageError: names the setting, the value and what is allowed. Nothing changes then.
+    """
+    setting = find(name)
+    typed, value = setting.name.replace("_", "-"), value.strip()
+    reset = value.lower() in RESET
+    given = setting.default if reset else convert(setting, value, typed)
+    now = about(setting).group in NOW
+    if session and not now:
+        return f"{typed} holds from the next start on, so it cannot be set for this session only."
+    if now:
+        decide(controller, setting.name, given, None if reset else SESSION)
+    word = "back to its default" if reset else _quoted(given)
+    when = "from the next answer on" if now else "from the next start on"
+    if session:
+        return f"{typed} is {word} {when}, in this session only."
+    file = paths.settings_file()
+    try:
+        config_file.change(file, {(setting.name,): None if reset else _plain(given)})
+    except config_file.NotWritten as error:
+        return f"{typed} is {word} in this session only: {error}" if now else str(error)
+    if now:
+        decide(controller, setting.name, given, None if reset else str(file))
+        controller.start = _with(controller.start, setting.name, given, None if reset else str(file))
+    variable = declared.ENV_PREFIX + setting.name.upper()
+    also = f" {variable} is set, and wins at the next start." if os.environ.get(variable) else ""
+    return f"{typed} is {word} {when}, and kept in {file.name}.{also}"
+
+
+def decide(controller: Controller, name: str, value: Any, source: str | None) -> None:
+    """Hold a value from the next answer on, decided by `source`; None for nobody."""
+    controller.config = _with(controller.config, name, value, source)
+    if name == "system":
+        controller.chat.system = value
+
+
+def _with(config: Config, name: str, value: Any, source: str | None) -> Config:
+    sources = {key: who for key, who in config.sources.items() if key != name}
+    if source is not None:
+        sources[name] = source
+    return replace(config, **{name: value}, sources=sources)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _quoted(value: Any) -> str:
+    return f"“{value}”" if isinstance(value, str) and (" " in value or not value) else said(value)
+
+
+def document() -> str:
+    """docs/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "Made from `engine/config.py`. Each is an option of the command line, an entry of `config.toml`, a variable of",
+        "the environment and a line of the settings screen (F8, or `/settings`). Flags win over the environment, which",
+        "wins over the file, which wins over what the checkpoint recommends for its sampling.",
+        "",
+        "| setting | takes | default | option | does |",
+        "|---|---|---|---|---|",
+    ]
+    for setting in declared.settings():
+        default = said(setting.default) or "empty"
+        option = "--models-folder" if setting.name == "folders" else flag(setting)
+        lines.append(f"| `{setting.name}` | {takes(setting)} | {default} | `{option}` | {about(setting).help} |")
+    lines += [
+        "",
+        "The variable of `top_p` is `DSPARK_TOP_P`, and so on. A wrong entry in the file is named at the start and",
+        "left out; entries that the program does not know stay where they are. `/set NAME VALUE` writes the file,",
+        "`/set session NAME VALUE` does not, `/set NAME default` takes a decision back.",
+        "",
+        "## Tables of the file",
+        "",
+        "```toml",
+        "[presets.terse]          # /preset terse; /preset save NAME writes one",
+        'system = "Answer in one sentence."',
+        "temperature = 0.3",
+        'drafter = "lookup"',
+        "",
+        "[keys]                   # ids stand in docs/keys.md",
+        'view = "f9"',
+        "",
+        "[app]",
+        'mouse = "on"             # on, wheel (selecting is the terminal\'s again), off',
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
