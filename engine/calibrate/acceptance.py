@@ -125,6 +125,8 @@ class Timings:
         self._recent: dict[bool, tuple[float, int]] = {}
         """drafting or not -> (log ratio of late, when)."""
         self._gap, self._gaps = 0.0, 0
+        self._noise = 0.0
+        """Mean deviation of single comparisons from what was believed before each."""
         self._caps: dict[int, tuple[float, int, int]] = {}
         self._off = 0
         """Rounds in a row of which the drift was more than a fifth."""
@@ -139,7 +141,10 @@ class Timings:
         if other is not None and self.seen - other[1] <= _CLOSE:
             gap = (ratio - other[0]) if drafting else (other[0] - ratio)
             gap = min(self._gap + 1.0, max(self._gap - 1.0, gap)) if self._gaps else gap
-            self._gap += max(0.1, 1.0 / (self._gaps + 1)) * (gap - self._gap)
+            weight = max(0.1, 1.0 / (self._gaps + 1))
+            if self._gaps:
+                self._noise += max(0.1, 1.0 / self._gaps) * (abs(gap - self._gap) - self._noise)
+            self._gap += weight * (gap - self._gap)
             self._gaps += 1
         late = self._recent.get(drafting)
         value = ratio if late is None else late[0] + 0.1 * (min(late[0] + 1.0, max(late[0] - 1.0, ratio)) - late[0])
@@ -157,7 +162,13 @@ class Timings:
         own, count, last = self._caps.get(cap, (0.0, 0, 0))
         if self.seen - last > _STALE:
             own, count = 0.0, 0
-        return math.exp(self._gap * self._gaps / (self._gaps + 1) + own * count / (count + 6))
+        gap = self._gap * self._gaps / (self._gaps + 1)
+        return math.exp(self._beyond_noise(gap, self._gaps) + self._beyond_noise(own * count / (count + 6), count))
+
+    def _beyond_noise(self, value: float, count: int) -> float:
+        """What of a mean over the last rounds (ten weigh, at most) chance does not explain."""
+        error = 1.5 * self._noise / math.sqrt(min(max(count, 1), 10))
+        return math.copysign(max(0.0, abs(value) - error), value)
 
     @property
     def unsure(self) -> bool:

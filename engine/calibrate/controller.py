@@ -121,7 +121,11 @@ class Controller:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _price(self, cap: int, depth: int, rows: int) -> float:
-        return max(1e-6, self.costs.round_ms(cap, depth, rows)) * self.timings.correction(cap)
+        measured = max(1e-6, self.costs.round_ms(cap, depth, rows)) * self.timings.correction(cap)
+        if cap <= 0:
+            return measured
+        # Whatever noisy rounds say: more rows are not cheaper than one, and a draft is not free.
+        return max(measured, 1.01 * self.costs.round_ms(0, depth, rows) + self.costs.drafter(cap) * rows)
 
     def _pick(self) -> None:
         longest, _, _ = self._setting

@@ -11,7 +11,8 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,7 +133,8 @@ def measure(
     slow = verify.step(0).ms > SLOW_MS
     base = verify.depth
     believed = {d.name: Acceptance() for d in drafters}
-    _repeat(meter, verify, runs, believed, drafters, slow)
+    with _uncut(drafters):
+        _repeat(meter, verify, runs, believed, drafters, slow)
     batch = _batches(meter, loop, tokenizer, scripted, prompt, most_rows, refused)
     slope = _slope(meter, loop, tokenizer, scripted, prompt, verify.depth - base, refused)
     drafts: dict[str, Curve] = {}
@@ -150,6 +152,19 @@ def measure(
         took_s=meter.spent_s,
         refused=refused,
     )
+
+
+@contextmanager
+def _uncut(drafters: Sequence[Drafter[Any]]) -> Iterator[None]:
+    """Drafts as long as asked for: one that its confidence head shortens would be timed at a width it did not have."""
+    kept = [(d, name, getattr(d, name)) for d in drafters for name in ("costs", "threshold") if hasattr(d, name)]
+    try:
+        for drafter, name, _ in kept:
+            setattr(drafter, name, None if name == "costs" else 0.0)
+        yield
+    finally:
+        for drafter, name, value in kept:
+            setattr(drafter, name, value)
 
 
 def _repeat(
@@ -293,4 +308,5 @@ def _rising(points: dict[int, float], *, flat: bool) -> Curve:
 
 def _prior(believed: Acceptance) -> Prior:
     first, decay = believed.fit()
-    return Prior(first, decay, strength=min(12.0, 2.0 + believed.rounds / 2))
+    # One text of a few rounds: enough to start from, too little to hold out against what a conversation shows.
+    return Prior(first, decay, strength=min(6.0, 2.0 + believed.rounds / 4))

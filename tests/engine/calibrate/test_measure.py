@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,9 @@ from typing import Any
 import pytest
 from fakes import ByteTokenizer, ScriptedDrafter, tiny_llama
 
+from engine.calibrate.acceptance import Acceptance, Timings
+from engine.calibrate.controller import Controller
+from engine.calibrate.cost import Costs, Curve
 from engine.calibrate.measure import _rising, measure
 from engine.calibrate.session import LOOKUP, Calibrator
 from engine.calibrate.store import Store
@@ -176,3 +181,45 @@ def test_two_engines_at_once(loop: Loop, tmp_path: Path):
     assert not errors
     assert both[0].missing == both[1].missing == []
     assert len({c.calibrations["one"].measured_at for c in both}) == 1
+
+
+def test_a_confidence_cut_does_not_shorten_what_is_timed(loop: Loop):
+    """A draft that its head shortens would be priced at a width it did not have; the cut comes back afterwards."""
+
+    class Doubting(ScriptedDrafter):
+        costs: Any = staticmethod(lambda k: float(k))
+        threshold = 0.5
+
+        def propose(self, context: Any, pending: int, k: int, sampler: Any) -> Any:
+            asked.append(self.costs is None and self.threshold == 0.0)
+            return super().propose(context, pending, k if asked[-1] else 1, sampler)
+
+    asked: list[bool] = []
+    doubting = Doubting(lambda ids, k: [7] * k, name="doubting", max_draft=4, taps=(0, 1))
+    measure(loop, ByteTokenizer(), [doubting], PROMPT, budget_s=0.2)
+    assert asked
+    assert all(asked)
+    assert (doubting.costs, doubting.threshold) == (Doubting.costs, 0.5)
+    assert doubting.costs(3) == 3.0
+
+
+def test_noise_alone_corrects_nothing():
+    """Live rounds that scatter around the curves leave them as they are; rounds that lie off them do not."""
+    dice = random.Random(7)
+    for factor, low, high in ((1.0, 0.9, 1.1), (1.6, 1.25, 1.7)):
+        timings = Timings()
+        for at in range(200):
+            cap = 0 if at % 4 == 0 else 2
+            timings.observe(cap, 100.0 * math.exp(dice.gauss(0.0, 0.2)) * (factor if cap else 1.0), 100.0)
+        assert low < timings.correction(2) < high
+
+
+def test_more_rows_are_never_believed_to_be_cheaper_than_one():
+    """On a machine that others use a wide round may read faster than a narrow one; a drafter that is never right must
+    be parked all the same."""
+    costs = Costs(Curve.of({1: 100, 2: 104, 5: 110}), Curve.of({1: 2}))
+    controller = Controller(costs, Acceptance(), Timings())
+    for _ in range(120):
+        cap = controller.choose(4)
+        controller.observe(cap, 0, True, 60.0 if cap else 140.0)
+    assert controller.parked
