@@ -19,7 +19,9 @@ from typing import Any
 
 from engine import backend, hub, paths
 from engine.catalog import catalog
+from engine.config import Config
 from engine.errors import DsparkError
+from engine.sanitize import one_line
 
 _NEEDED = (
     "mlx",
@@ -59,6 +61,7 @@ def examine(folders: Sequence[Path | str] = (), *, models: bool = False) -> list
         ("packages", _packages),
         ("engine", _engine),
         ("disk", _disk),
+        ("roofline", _roofline),
         ("models", lambda: _models(folders, models)),
         ("terminal", _terminal),
     ]
@@ -68,6 +71,26 @@ def examine(folders: Sequence[Path | str] = (), *, models: bool = False) -> list
         except Exception as error:  # a broken machine is what this is for  # noqa: BLE001
             facts.append(Fact(group, "examination", f"{type(error).__name__}: {error}", False, "Report this line."))
     return facts
+
+
+def report(facts: Sequence[Fact], config: Config, version: str) -> str:
+    """The facts and the settings as text, for a terminal and for a screen."""
+    lines = [f"dspark-chat {version}"]
+    group = ""
+    for fact in facts:
+        if fact.group != group:
+            group = fact.group
+            lines += ["", group]
+        lines.append(f" {' ' if fact.ok else '!'} {one_line(fact.name):<22} {one_line(fact.value)}")
+        if fact.advice:
+            lines.append(f"   {'':<22} → {one_line(fact.advice)}")
+    lines += ["", "settings"]
+    values = config.as_dict()
+    lines += [f"   {n:<22} {one_line(str(values[n]))}  ({one_line(source)})" for n, source in config.sources.items()]
+    lines += [f" ! {one_line(note)}" for note in config.notes]
+    if not config.sources and not config.notes:
+        lines.append("   all as built in")
+    return "\n".join(lines)
 
 
 def as_dicts(facts: Sequence[Fact]) -> list[dict[str, Any]]:
@@ -142,6 +165,26 @@ def _disk() -> list[Fact]:
             )
         elif free < _LOW_DISK:
             facts.append(Fact("disk", f"{name} space", f"{free / 1e9:.1f} GB free", False, "Free some space."))
+    return facts
+
+
+def _roofline() -> list[Fact]:
+    """How close each model that was measured on this machine comes to what its memory allows."""
+    from engine.calibrate.roofline import bandwidth, over
+    from engine.calibrate.session import device
+    from engine.calibrate.store import Store
+    from engine.calibrate.view import view
+
+    here = device()
+    known = {names: c for names, c in Store().newest().items() if c.identity.device == here and c.step_bytes}
+    if not known:
+        return [Fact("roofline", "calibration", "none on this machine yet; dspark-chat calibrate measures")]
+    gbs = bandwidth()
+    facts = [Fact("roofline", "memory bandwidth", f"{gbs:.1f} GB/s (measured now)")]
+    for target in sorted({names[0] for names in known}):
+        views = {names[1]: view(c) for names, c in known.items() if names[0] == target}
+        step = max(c.step_bytes for names, c in known.items() if names[0] == target)
+        facts.append(Fact("roofline", target, str(over(gbs, step, views))))
     return facts
 
 

@@ -61,6 +61,8 @@ class Calibration:
     """Load average a core when it began: above 1 others were computing too."""
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
     """What could not be measured or used, and why."""
+    step_bytes: int = 0
+    """Weights and context that one plain step reads, for the roofline; 0 in older entries."""
 
     @property
     def key(self) -> str:
@@ -86,6 +88,7 @@ class Calibration:
             "took_s": round(self.took_s, 2),
             "busy": round(self.busy, 2),
             "refused": dict(self.refused),
+            "step_bytes": self.step_bytes,
         }
 
     @classmethod
@@ -120,6 +123,7 @@ class Calibration:
                 took_s=float(entry["took_s"]),
                 busy=float(entry["busy"]),
                 refused={str(k): str(v) for k, v in entry["refused"].items()},
+                step_bytes=int(entry.get("step_bytes", 0)),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a calibration entry: {error!r}") from error

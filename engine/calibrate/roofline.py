@@ -75,6 +75,11 @@ def active_bytes(spec: TargetSpec) -> int:
     return int(spec.weight_bytes * active / max(1, total))
 
 
+def step_bytes(spec: TargetSpec, context: int = 512) -> int:
+    """What one plain step reads: the active weights and a context of that many tokens."""
+    return active_bytes(spec) + spec.kv_bytes_per_token * context
+
+
 def bandwidth(bytes_: int = PROBE_BYTES, repeats: int = 7) -> float:
     """GB/s of a matrix-vector product over a large matrix, the best of several: it is to be a ceiling. Must run on the
     model thread."""
@@ -97,8 +102,11 @@ def roofline(
     spec: TargetSpec, views: Mapping[str, CalibrationView], context: int = 512, gbs: float | None = None
 ) -> Roofline:
     """From measured curves; measures the bandwidth unless it is given."""
-    gbs = bandwidth() if gbs is None else gbs
-    step = active_bytes(spec) + spec.kv_bytes_per_token * context
+    return over(bandwidth() if gbs is None else gbs, step_bytes(spec, context), views)
+
+
+def over(gbs: float, step: int, views: Mapping[str, CalibrationView]) -> Roofline:
+    """The roofline of a machine with this bandwidth, and a model that reads so much in a step."""
     plain = max((v.plain for v in views.values()), default=0.0)
     best = max((v.predicted for name, v in views.items() if name != "lookup"), default=0.0)
     return Roofline(gbs, step, gbs * 1e9 / step if step else 0.0, plain, best)

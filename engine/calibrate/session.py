@@ -20,6 +20,7 @@ from engine.calibrate.cost import Costs
 from engine.calibrate.measure import Measured, Progress, measure
 from engine.calibrate.memory import Book
 from engine.calibrate.record import Calibration, Identity
+from engine.calibrate.roofline import step_bytes
 from engine.calibrate.store import Store
 from engine.calibrate.view import CalibrationView, view
 from engine.drafters.base import Drafter
@@ -172,6 +173,7 @@ class Calibrator:
             took_s=measured.took_s,
             busy=busy,
             refused=measured.refused,
+            step_bytes=step_bytes(self.host.spec),
         )
 
     def _take(self, name: str, calibration: Calibration) -> None:

@@ -49,12 +49,18 @@ class Store:
 
     def other(self, target: str, drafter: str) -> Calibration | None:
         """The newest entry of the same names, whatever it was measured with: to show as stale, never to use."""
-        found: list[Calibration] = []
+        return self.newest().get((target, drafter))
+
+    def newest(self) -> dict[tuple[str, str], Calibration]:
+        """The newest entry of every (target, drafter), whatever it was measured with."""
+        found: dict[tuple[str, str], Calibration] = {}
         for entry in self._read().values():
             with contextlib.suppress(ValueError):
-                found.append(Calibration.from_json(entry))
-        same = [c for c in found if c.target_name == target and c.drafter_name == drafter]
-        return max(same, key=lambda c: c.measured_at, default=None)
+                one = Calibration.from_json(entry)
+                names = one.target_name, one.drafter_name
+                if names not in found or one.measured_at > found[names].measured_at:
+                    found[names] = one
+        return found
 
     def put(self, calibration: Calibration) -> bool:
         """Keep an entry. False, with a note, where the file cannot be written: it still serves this run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,11 @@ def test_calibrate_then_race_bench_and_verify(capsys: pytest.CaptureFixture[str]
     assert not first["stale"]
     assert main(["calibrate", *MODEL, "--show", "--json"]) == 0
     assert said(capsys)["drafters"]["lookup"]["plain"] == pytest.approx(first["plain"], rel=1e-3)
+
+    assert main(["doctor"]) in (0, 1)
+    told = capsys.readouterr().out
+    assert "GB/s (measured now)" in told
+    assert re.search(r"tiny-qwen3 .* MB a step · ceiling .* tok/s · plain", told)
 
     assert main(["race", *MODEL, "--arms", "none,lookup", "--tokens", "12", "--json", "Hello"]) == 0
     race = said(capsys)
