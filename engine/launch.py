@@ -6,18 +6,22 @@ that was asked for by name stops the load.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from engine import backend, hub, paths
+from engine.admission import rows_budget
 from engine.calibrate.session import LOOKUP
 from engine.catalog import Card
 from engine.core import Source
 from engine.engine import Engine, Options
 from engine.errors import Cancelled, DsparkError, UnknownDrafter, UnsupportedModel
 from engine.hub import Found, Listener, Progress, Stop
+from engine.memory import USABLE
+from engine.pacing import STALL_MS
 from engine.policy import EngineCap
 from engine.prefix.cache import PrefixCache
 from engine.prefix.disk import DiskTier, default_folder
@@ -26,6 +30,8 @@ from engine.scheduler import Scheduler
 from engine.targets.base import TargetSpec
 from engine.targets.dense import MlxTarget
 from engine.targets.probe import Verdict, cached_probe
+
+log = logging.getLogger("dspark.launch")
 
 PLAIN = ("none", "lookup")
 
@@ -36,6 +42,8 @@ def load(
     drafter: str = "auto",
     cap: EngineCap = None,
     max_batch: int = 1,
+    state_bytes: int | None = None,
+    stall_ms: float = STALL_MS,
     cache_bytes: int | None = None,
     disk_bytes: int = 0,
     kv_bits: int = 0,
@@ -55,6 +63,8 @@ def load(
             also one of a repository (`owner/name/file.gguf`).
         cap: draft length: None lets the measured policy choose, a number pins it, "full" is the whole block.
         max_batch: sequences that may decode together.
+        state_bytes: what their states may take together; 0 sets no limit, None is what the memory leaves.
+        stall_ms: longest wait of a running request for a part of another one's prompt.
         cache_bytes: budget of the prefix cache; 0 turns it off, None takes a share of the memory.
         disk_bytes: what the prefix cache may keep on disk beyond the process; 0 keeps nothing.
         kv_bits: keys and values of full attention in 4, 6 or 8 bits; 0 keeps them whole.
@@ -71,7 +81,7 @@ def load(
     assert found.path is not None
     path = found.path
     tell(Progress("load", text=found.name))
-    options = Options(drafter=drafter, cap=cap, max_batch=max_batch)
+    options = Options(drafter=drafter, cap=cap, max_batch=max_batch, stall_ms=stall_ms)
     if found.card is not None and cap is None:
         # What was best on somebody's machine is where this one starts until it is measured.
         options = replace(options, fallback=found.card.cap)
@@ -95,6 +105,7 @@ def load(
             _add_drafters(engine, found, drafter, folders, fetch, on_progress, stop)
         else:
             _withhold(engine, found, drafter, verdict)
+        engine.admission.budget = _left(engine) if state_bytes is None else state_bytes
     except BaseException:
         scheduler.close()
         raise
@@ -144,6 +155,15 @@ def _withhold(engine: Engine, found: Found, wanted: str, verdict: Verdict) -> No
     engine.drafter = _default(engine, wanted, wanted, None) if "lookup" in left else "none"
 
 
+def _left(engine: Engine) -> int:
+    """Bytes for running requests beside the weights and the prefix cache, enough for one as long as the window."""
+    admission, cache = engine.admission, engine.options.cache
+    longest = [admission.need(engine.spec.context, 0, chain) for chain in engine.chains.values()]
+    whole = max(admission.bytes([need]) for need in longest)
+    memory = int(backend.memory_bytes() * USABLE)
+    return rows_budget(memory, engine.spec.weight_bytes, cache.budget if cache is not None else 0, whole)
+
+
 def _cache(spec: TargetSpec, size: int | None, disk: int) -> PrefixCache | None:
     memory = backend.memory_bytes()
     budget = default_budget(memory, memory - spec.weight_bytes) if size is None else size
@@ -172,7 +192,7 @@ def _add_drafters(
             continue
         try:
             where = local or hub.ensure_drafter(reference, folders=folders, on_progress=on_progress, stop=stop)
-            _load(engine, where, name, card)
+            _load(engine, where, name, card, on_progress)
         except DsparkError as error:
             if asked:
                 raise
@@ -204,16 +224,35 @@ def _foreign(
             "owner/name or owner/name/file.gguf."
         )
     path = local or hub.ensure_drafter(reference, folders=folders, on_progress=on_progress, stop=stop)
-    return _load(engine, path, None, None)
+    return _load(engine, path, None, None, on_progress)
 
 
-def _load(engine: Engine, path: Path, name: str | None, card: Card | None) -> str:
+def _load(engine: Engine, path: Path, name: str | None, card: Card | None, on_progress: Listener | None) -> str:
     from engine.drafters.load import load_drafter
 
     threshold = card.confidence if card else 0.0
     drafter = engine.run_exclusive(lambda: load_drafter(path, engine.target, name=name, threshold=threshold))
     engine.add_drafter(drafter)
+    if not path.is_relative_to(hub.BUNDLED_FOLDER):
+        _look(engine, path, drafter.name, drafter.fingerprint, on_progress)
     return drafter.name
+
+
+def _look(engine: Engine, path: Path, name: str, fingerprint: str, on_progress: Listener | None) -> None:
+    """Warn where a drafter's file is read as it says, but was trained otherwise."""
+    from engine import glance
+
+    try:
+        prompt = engine.format.render([{"role": "user", "content": glance.QUESTION}])
+        tokens = [*prompt, *engine.tokenizer.encode(glance.ANSWER)]
+        folder = paths.cache() / "probes"
+        found = engine.run_exclusive(lambda: glance.warning(engine.target, path, fingerprint, tokens, folder))
+    except Exception:  # a check that fails must not cost the load
+        log.exception("the reading of %s was not checked", path)
+        return
+    engine.remark(name, "reading", found)
+    if found and on_progress is not None:
+        on_progress(Progress("load", text=f"The drafter {name} {found}."))
 
 
 def _default(engine: Engine, wanted: str, mode: str, card: Card | None) -> str:

@@ -149,6 +149,9 @@ class Recorder:
     def new_context(self) -> Positions:
         return Positions()
 
+    def context_bytes(self, length: int) -> int:
+        return 0
+
     def observe(self, context: Context, taps: mx.array | None, start: int, ids: Seq[int]) -> None:
         assert taps is not None
         assert isinstance(context, Positions)
@@ -167,6 +170,10 @@ class Answer:
     prompt: int
     taps: mx.array
     layers: tuple[int, ...]
+    truth: tuple[int, ...] = ()
+    """What the target says after each token, for a text that it did not write itself."""
+    every: int = 1
+    """One place in so many is looked at."""
 
 
 def answer(target: Target, tokenizer: Tokenizer, prompt: Seq[int], count: int, layers: tuple[int, ...]) -> Answer:
@@ -238,14 +245,15 @@ def score(target: Target, checkpoint: Checkpoint, reading: Reading, answers: Seq
     for known in answers:
         context: Any = drafter.new_context()
         taps = columns(known.taps, known.layers, config.taps, target.spec.hidden_size)
-        places = range(known.prompt, len(known.tokens) - draft)
+        truth = known.truth or known.tokens[1:]
+        places = range(known.prompt, len(known.tokens) - draft, known.every)
         lines: list[mx.array] = []
         for at in places:
             drafter.observe(context, taps[context.length : at], context.length, known.tokens[context.length : at])
             lines.append(drafter.propose(context, known.tokens[at], draft, sampler).tokens)
             mx.async_eval(lines[-1])
         drafts: Any = mx.stack(lines).tolist() if lines else []
-        counts += [1 + _prefix(line, known.tokens[at + 1 :]) for at, line in zip(places, drafts, strict=True)]
+        counts += [1 + _prefix(line, truth[at:]) for at, line in zip(places, drafts, strict=True)]
     return Score(reading, tuple(counts))
 
 

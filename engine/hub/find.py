@@ -20,6 +20,7 @@ from engine.hub.base import Found, Place
 from engine.hub.check import missing_files, weight_files
 
 DEFAULT = "smollm2-135m"
+BUNDLED_FOLDER = Path(__file__).parents[1] / "drafters" / "bundled"
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _GGUF_SCHEME = "gguf:"
 _GGUF = re.compile(rf"({_REPO.pattern})/([\w.-]+(?:/[\w.-]+)*\.gguf)", re.IGNORECASE)
@@ -60,7 +61,7 @@ def drafter_path(reference: str, folders: Sequence[Path | str] = ()) -> Path | N
     the last, and paths, also with `gguf:` in front.
     """
     if reference.startswith(BUNDLED):
-        folder = Path(__file__).parents[1] / "drafters" / "bundled" / reference.removeprefix(BUNDLED)
+        folder = BUNDLED_FOLDER / reference.removeprefix(BUNDLED)
         return folder if folder.is_dir() else None
     path = Path(reference.removeprefix(_GGUF_SCHEME)).expanduser()
     if path.exists():

@@ -11,12 +11,12 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import mlx.core as mx
 
@@ -221,25 +221,37 @@ def _apart(a: mx.array, b: mx.array) -> float:
 def cached_probe(target: MlxTarget, folder: Path) -> Verdict:
     """The verdict for these weights and these library versions, measured at most once. A cache that cannot be written
     costs the second again, and nothing else."""
-    path = folder / f"{target.spec.fingerprint or 'unknown'}-{_versions()}.json"
+    path = folder / f"{target.spec.fingerprint}-{VERSION}-{libraries()}.json" if target.spec.fingerprint else None
     try:
-        return Verdict(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        pass
-    verdict = probe(target)
-    if target.spec.fingerprint:
+        return Verdict(**remembered(path, lambda: asdict(probe(target))))
+    except TypeError:  # written by another version of this program
+        return probe(target)
+
+
+def remembered(path: Path | None, find_out: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a file says, else what is found out now, and written there. None: never written."""
+    if path is not None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
-                json.dump(asdict(verdict), file)
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(found, dict):
+                return cast("dict[str, Any]", found)
+        except (OSError, ValueError):
+            pass
+    made = find_out()
+    if path is not None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+                json.dump(made, file)
             os.replace(file.name, path)
         except OSError:
             pass
-    return verdict
+    return made
 
 
-def _versions() -> str:
-    found: list[str] = [str(VERSION), str(mx.default_device()).split("(")[-1].split(",")[0]]
+def libraries() -> str:
+    """The device, and the versions that decide what a model computes."""
+    found: list[str] = [str(mx.default_device()).split("(")[-1].split(",")[0]]
     for package in ("mlx", "mlx-lm"):
         try:
             found.append(version(package))
