@@ -31,22 +31,25 @@ from tui.chat import Turn
 from tui.chats import Chats
 from tui.completing import Completing
 from tui.controller import Controller
-from tui.engine_port import EngineLike, Progress, default_loader
 from tui.history import History
+from tui.instruments import Instruments
 from tui.keys import bindings
+from tui.loading import Loading
 from tui.options import Options
 from tui.panels import Figures
 from tui.panels.prefix import share
+from tui.race import Races
 from tui.screen_commands import ScreenCommands
 from tui.theme import ANSI, defaults, to_textual
 from tui.widgets.answer_view import AnswerView
 from tui.widgets.composer import Composer
 from tui.widgets.header import ChatHeader, HeaderState
-from tui.widgets.loading import Notice, failure_text, progress_text, welcome_text
+from tui.widgets.loading import Notice
 from tui.widgets.ribbon import Ribbon
 from tui.widgets.side_bar import SideBar
 from tui.widgets.status_row import StatusRow
 from tui.widgets.suggest import Suggest
+from tui.widgets.task_row import TaskRow
 from tui.widgets.transcript import Transcript
 
 log = logging.getLogger("dspark.tui")
@@ -59,7 +62,7 @@ SHARE = 3
 PANEL_EVERY = 0.25
 
 
-class ChatApp(Chats, ScreenCommands, Completing, Actions, App[int]):
+class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, Actions, App[int]):
     """The app."""
 
     CSS_PATH = Path(__file__).with_name("app.tcss")
@@ -72,35 +75,15 @@ class ChatApp(Chats, ScreenCommands, Completing, Actions, App[int]):
     class EventsWaiting(Message):
         """The engine has said something; posted from its thread."""
 
-    class Progressed(Message):
-        """Loading went on."""
-
-        def __init__(self, progress: Progress) -> None:
-            super().__init__()
-            self.progress = progress
-
-    class Loaded(Message):
-        def __init__(self, engine: EngineLike) -> None:
-            super().__init__()
-            self.engine = engine
-
-    class LoadFailed(Message):
-        def __init__(self, message: str) -> None:
-            super().__init__()
-            self.text = message
-
     def __init__(self, options: Options, history: History | None = None) -> None:
         self.no_color = bool(os.environ.get("NO_COLOR"))
         self.known_themes = themes.load(paths.config() / "themes")
         super().__init__(ansi_color=True if self.no_color else None)
         self.options = options
-        self.loader = options.loader or default_loader(options.config, lambda: self._exit)
         self.controller = Controller(options.config)
         self.controller.chat.system = options.config.system
         self.bridge = Bridge(lambda: self.post_message(self.EventsWaiting()))
         self.history = history or History()
-        self.load_error = ""
-        self._progress = Progress(options.config.model or "the embedded model")
         self._touched: set[AnswerView] = set()
         self._panels_at = 0.0
         self._unseen = 0
@@ -139,14 +122,13 @@ class ChatApp(Chats, ScreenCommands, Completing, Actions, App[int]):
             yield SideBar(id="side")
         yield StatusRow(id="status")
         yield Ribbon(id="ribbon")
+        yield TaskRow(id="task")
         yield Suggest(id="suggest")
         yield Composer(self.history, id="composer")
         yield Footer(show_command_palette=False)
 
     def on_unmount(self) -> None:
         self.close_store()
-
-    # Loading ----------------------------------------------------------------------------------------------------------
 
     async def on_mount(self) -> None:
         self.transcript = self.query_one(Transcript)
@@ -162,50 +144,6 @@ class ChatApp(Chats, ScreenCommands, Completing, Actions, App[int]):
             self.controller.queued = self.options.prompt
         self.call_after_refresh(self.start_loading)
 
-    def start_loading(self) -> None:
-        self.load_error = ""
-        self._show_notice(progress_text(self._progress, self.transcript.size.width))
-        self._load()
-
-    @work(thread=True, group="load", exit_on_error=False)
-    def _load(self) -> None:
-        try:
-            engine = self.loader(self._progressed)
-        except Exception as error:  # the edge of loading: the screen says it as a sentence
-            log.warning("loading failed", exc_info=error)
-            self.post_message(self.LoadFailed(str(error) or type(error).__name__))
-        else:
-            self.post_message(self.Loaded(engine))
-
-    def _progressed(self, progress: Progress) -> None:
-        self.post_message(self.Progressed(progress))
-
-    def on_chat_app_progressed(self, event: Progressed) -> None:
-        self._progress = event.progress
-        if self.controller.engine is None and not self.load_error:
-            self._show_notice(progress_text(event.progress, self.transcript.size.width))
-
-    def on_chat_app_load_failed(self, event: LoadFailed) -> None:
-        self.load_error = event.text
-        self._show_notice(failure_text(event.text))
-        self.refresh_bindings()
-
-    async def on_chat_app_loaded(self, event: Loaded) -> None:
-        self.controller.engine = event.engine
-        self.transcript.decode = getattr(event.engine.tokenizer, "decode", None)
-        if self.controller.chat.turns:
-            await self.transcript.dismiss("notice")
-        else:
-            self._show_notice(welcome_text(event.engine.spec.name, event.engine.drafter))
-        self.show_header()
-        self.show_figures()
-        self.refresh_bindings()
-        await self.send_queued()
-
-    def _show_notice(self, content: Content) -> None:
-        for notice in self.query("#notice").results(Notice):
-            notice.say(content)
-
     # Sending ----------------------------------------------------------------------------------------------------------
 
     async def send(self, text: str) -> None:
@@ -214,7 +152,7 @@ class ChatApp(Chats, ScreenCommands, Completing, Actions, App[int]):
         if controller.engine is None or controller.busy:
             controller.queued = f"{controller.queued}\n\n{text}" if controller.queued else text
             self.show_queue()
-            if self.load_error:
+            if controller.engine is None:
                 self.start_loading()
             return
         await self.transcript.dismiss("notice")
@@ -304,7 +242,7 @@ class ChatApp(Chats, ScreenCommands, Completing, Actions, App[int]):
         engine, last = controller.engine, controller.last
         self.query_one(ChatHeader).show(
             HeaderState(
-                model=engine.spec.name if engine else self.options.config.model or "loading…",
+                model=self.model_name,
                 drafter=controller.drafter if engine else "…",
                 source=controller.drafter_source,
                 cap=f"k={last.cap}" if last.drafting and last.drafter == controller.drafter else "",
@@ -328,11 +266,13 @@ class ChatApp(Chats, ScreenCommands, Completing, Actions, App[int]):
             drafter=controller.drafter or "none",
             cache=getattr(engine, "cache_stats", None),
             calibration=self._measured[1],
+            answers=tuple(turn.answer for turn in controller.chat.turns),
         )
 
     def show_figures(self) -> None:
         figures = self.figures()
         self.query_one(SideBar).show(figures)
+        self.show_chart(figures)
         self.query_one(StatusRow).show(figures.turn, figures.session, share(figures))
         self.query_one(Ribbon).show(list(figures.turn.ticks), self.ribbon_note())
         self.show_header()

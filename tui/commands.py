@@ -17,7 +17,7 @@ import themes
 from engine.errors import DsparkError
 from engine.vision import check_pictures
 from themes import Theme
-from tui import export, setting_commands
+from tui import compare, export, setting_commands
 from tui.controller import Controller
 from tui.pictures import described
 from tui.store import Store
@@ -207,6 +207,12 @@ def _stats(host: Host, words: str) -> Result:
     return f"{tally.tokens} tokens in {tally.rounds} rounds: {shares}; {accept}; {rate}."
 
 
+def _compare(host: Host, words: str) -> Result:
+    calibration = getattr(host.controller.engine, "calibration", None)
+    answers = [turn.answer for turn in host.controller.chat.turns]
+    return compare.table(answers, float(getattr(calibration, "plain", 0.0) or 0.0))
+
+
 def _image(host: Host, words: str) -> Result:
     if not words:
         return "/image FILE sends a picture with the next message; @FILE in the message does the same."
@@ -232,6 +238,7 @@ def _quit(host: Host, words: str) -> Result:
 
 COMMANDS: tuple[Command, ...] = (
     Command("help", "", "keys and commands", None, ("keys", "?")),
+    Command("model", "[name|unload|stop]", "list the models, or load another; the chat stays", None, ("models",)),
     Command("drafter", "[name]", "list the drafters, or switch", _drafter, ("drafters",)),
     Command(
         "set",
@@ -281,7 +288,12 @@ COMMANDS: tuple[Command, ...] = (
     Command("panels", "[all|compact|off]", "side panels", None),
     Command("ribbon", "[letters|bars]", "the row of rounds", None),
     Command("theme", "[name]", "list the themes, or switch", None),
-    Command("calibrate", "", "measure this machine again for the model and its drafters", None),
+    Command("race", "[a,b,…] [tokens]", "the same prompt through 2 to 4 drafters, side by side, with a verdict", None),
+    Command("compare", "", "the drafters of this conversation in one table", _compare),
+    Command("chart", "[panel]", "a panel over the whole screen, as a chart", None, ("charts",)),
+    Command("calibrate", "[stop]", "measure this machine again for the model and its drafters", None),
+    Command("doctor", "", "describe this machine and this installation", None),
+    Command("log", "", "the end of the program's log", None),
     Command("stats", "[turn|session]", "figures in words", _stats),
     Command("ctx", "", "how full the context is", _ctx),
     Command("quit", "", "leave; the chat is saved", _quit, ("exit", "q")),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.config import Config
-from engine.core import Event, Request, Source
+from engine.core import Event, Media, Request, Source
 from engine.thinking import ThinkSplitter
 
 Listener = Callable[[Event], None]
@@ -86,7 +86,7 @@ class SeenLike(Protocol):
     @property
     def embeddings(self) -> Any: ...
     @property
-    def media(self) -> tuple[str, ...]: ...
+    def media(self) -> tuple[Media, ...]: ...
     @property
     def places(self) -> tuple[tuple[int, int], ...]: ...
     def moved(self, boundaries: Sequence[int]) -> tuple[int, ...]: ...
@@ -132,17 +132,22 @@ _STAGES = {
 }
 
 
+def told(progress: Callable[[Progress], None]) -> Callable[[Any], None]:
+    """A listener for the hub's steps that says them in words."""
+
+    def report(step: Any) -> None:
+        progress(Progress(_STAGES.get(step.stage, "{}").format(step.text), step.done, step.total))
+
+    return report
+
+
 def default_loader(config: Config, stop: Callable[[], bool] = lambda: False) -> Loader:
     """Loads the model that the settings name; `stop` ends a download. MLX is imported when it is called."""
 
     def load(progress: Callable[[Progress], None]) -> EngineLike:
         from engine.session import open_session
 
-        def report(step: Any) -> None:
-            text = _STAGES.get(step.stage, "{}").format(step.text)
-            progress(Progress(text, step.done, step.total))
-
-        engine: Any = open_session(config, report, measure=True)
+        engine: Any = open_session(config, told(progress), stop, measure=True)
         return engine
 
     return load

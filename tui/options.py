@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from engine.config import Config
 from tui.engine_port import Loader
+from tui.model_port import ModelsLike
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,4 +25,6 @@ class Options:
     prompt: str = ""
     """Sent as soon as the model is loaded."""
     loader: Loader | None = None
-    """Another way to an engine; None loads `config.model`."""
+    """Another way to the first engine; None loads `config.model`."""
+    models: ModelsLike | None = None
+    """Another place that models come from."""

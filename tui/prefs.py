@@ -21,6 +21,8 @@ class Prefs:
     theme: str = ""
     view: str = "source"
     panels: str = "all"
+    recent: str = ""
+    """Models, newest first, a line each."""
 
 
 def load(path: Path) -> Prefs:

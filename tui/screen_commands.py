@@ -106,29 +106,9 @@ class ScreenCommands(Base):
                 self.show_figures()
             case "theme":
                 return self._theme(words)
-            case "calibrate":
-                return self._calibrate()
             case _:
                 return f"/{name} is not available here."
         return None
-
-    def _calibrate(self) -> str | None:
-        engine: Any = self.controller.engine
-        if engine is None or self.controller.busy or not hasattr(engine, "calibrator"):
-            return "The model is not loaded, or busy; try again in a moment."
-        self._measure(engine.calibrator)
-        return "Measuring; it takes about ten seconds."
-
-    @work(thread=True, group="measure", exit_on_error=False)
-    def _measure(self, calibrator: Any) -> None:
-        try:
-            calibrator.measure(force=True)
-            text = "Measured."
-        except Exception as error:  # the edge of measuring: the screen says it as a sentence
-            log.exception("measuring failed")
-            text = f"Measuring failed: {error}"
-        self.call_from_thread(self.say, text)
-        self.call_from_thread(self.show_figures)
 
     def _view(self, words: str) -> str | None:
         if words not in [str(v) for v in View]:

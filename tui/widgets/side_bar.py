@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Static
 
 from tui.panels import Figures, Panel, acceptance, calibration, drafters, positions, prefix, rate
@@ -23,17 +26,31 @@ COMPACT = frozenset({"acceptance", "rate", "drafters"})
 """Panels that stay in compact mode."""
 
 
-class PanelView(Static, can_focus=False):
-    """One panel with its title."""
+class PanelView(Static, can_focus=True):
+    """One panel with its title. Enter or a click makes it large."""
 
     DEFAULT_CSS = """
-    PanelView { height: auto; padding: 0 1; margin-bottom: 1; }
+    PanelView { height: auto; padding: 0 1; margin-bottom: 1; &:focus { background: $panel; } }
     """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,space", "choose", show=False)]
+
+    class Chosen(Message):
+        """To be shown over the whole screen."""
+
+        def __init__(self, id: str) -> None:
+            super().__init__()
+            self.id = id
 
     def __init__(self, panel: Panel) -> None:
         super().__init__(id=f"panel-{panel.id}")
         self.panel = panel
         self._shown = Content("")
+
+    def action_choose(self) -> None:
+        self.post_message(self.Chosen(self.panel.id))
+
+    def on_click(self) -> None:
+        self.action_choose()
 
     def forget(self) -> None:
         """Draw anew at the next occasion."""
