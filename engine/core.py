@@ -57,6 +57,18 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Media:
+    """A picture in a prompt."""
+
+    key: str
+    """Hash of its content."""
+    start: int
+    """Position of its first row, the mark before it."""
+    rows: int
+    """Positions that it takes, with the marks before and after it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One generation. Token ids in, events out; templates and tools are a front end's business."""
 
@@ -78,8 +90,9 @@ class Request:
     """Further changes of the logits, such as a grammar; see engine/processors.py."""
     embeddings: Any = None
     """Input embeddings [1, T, H] in place of the prompt's own (pictures); the ids then stand for cache keys."""
-    media: tuple[str, ...] = ()
-    """Content hashes of pictures in the prompt, part of the prefix-cache key."""
+    media: tuple[Media, ...] = ()
+    """Pictures in the prompt, in order: all ids of theirs look alike, so that the prefix cache tells them apart by
+    content."""
     boundaries: tuple[int, ...] = ()
     """Prompt lengths worth a prefix-cache checkpoint (stable boundary, end of the system prompt)."""
     remember: bool = True

@@ -67,7 +67,7 @@ class Prefill:
     @property
     def key(self) -> str:
         """What the state depends on besides the tokens."""
-        return state_key(self._target, self.sequence)
+        return self._target.spec.fingerprint
 
     @property
     def done(self) -> bool:
@@ -81,7 +81,7 @@ class Prefill:
 
     def start(self) -> list[Event]:
         """Restore what the prefix cache has. Always leaves at least one token to read."""
-        sequence, tokens = self.sequence, self.sequence.tokens
+        sequence, tokens = self.sequence, self.sequence.cached_as
         if self._cache is not None:
             learned = sequence.chain.learned
             began = time.perf_counter()
@@ -105,10 +105,11 @@ class Prefill:
                 context.restore(match.context, match.length)
             catch_up(self._target, sequence, part, match.length, lambda: self.state.snapshot())
 
-    def step(self) -> list[Event]:
-        """Read one chunk. The last one keeps the hidden row that the first token comes from."""
+    def step(self, most: int | None = None) -> list[Event]:
+        """Read one chunk, at most `most` tokens. The last one keeps the hidden row that the first token comes from."""
         sequence, total = self.sequence, len(self.sequence.tokens)
-        end = min(self.position + self._chunk, total, *(m.at for m in self._marks if m.at > self.position))
+        chunk = self._chunk if most is None else max(1, min(most, self._chunk))
+        end = min(self.position + chunk, total, *(m.at for m in self._marks if m.at > self.position))
         ids = sequence.tokens[self.position : end]
         embeddings = sequence.request.embeddings
         chain = sequence.chain
@@ -172,10 +173,6 @@ class Prefill:
         )
 
 
-def state_key(target: Target, sequence: Sequence) -> str:
-    return "|".join((target.spec.fingerprint, *sequence.request.media))
-
-
 def remember(
     cache: PrefixCache,
     target: Target,
@@ -187,7 +184,7 @@ def remember(
 ) -> None:
     """Keep one row's state and the contexts of its chain for later requests."""
     contexts = {part.name: sequence.context(part).snapshot() for part in sequence.chain.parts if part.taps}
-    cache.put(sequence.tokens, length, state_key(target, sequence), state.snapshot(row), contexts, kind=kind)
+    cache.put(sequence.cached_as, length, target.spec.fingerprint, state.snapshot(row), contexts, kind=kind)
 
 
 def catch_up(
@@ -204,4 +201,4 @@ def catch_up(
     if not part.taps:
         part.observe(context, None, context.length, tokens[context.length : length])
         return
-    backfill(target, part, context, tokens[:length], snapshot())
+    backfill(target, part, context, tokens[:length], snapshot(), embeddings=sequence.request.embeddings)

@@ -6,12 +6,14 @@ elsewhere. Knows no model.
 
 from __future__ import annotations
 
+import hashlib
+import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.core import Event, Proposal, Request, Round, Source, Usage
+from engine.core import Event, Media, Proposal, Request, Round, Source, Usage
 from engine.drafters.base import Context, Drafter
 from engine.drafters.chain import Chain
 from engine.errors import UnknownDrafter
@@ -68,6 +70,7 @@ class Sequence:
         """When decoding began."""
         self._policies = policies
         self._heard = heard
+        self._pictured: list[int] | None = None
         self._contexts: dict[str, Context] = {}
         self._wish: Switch | None = None
         self._cap = request.cap
@@ -105,6 +108,17 @@ class Sequence:
         self.chain = self.chains[wish.chain] if wish.chain is not None else self.chain
         self.policy = self._policies(self._cap, self.chain)
         return self.chain is not before
+
+    @property
+    def cached_as(self) -> list[int]:
+        """The tokens as the prefix cache knows them: where a picture stands, numbers that its content decides."""
+        if not self.request.media:
+            return self.tokens
+        if self._pictured is None:
+            self._pictured = list(self.request.prompt)
+            for media in self.request.media:
+                self._pictured[media.start : media.start + media.rows] = numbers(media)
+        return self._pictured + self.tokens[len(self._pictured) :]
 
     @property
     def pending(self) -> int:
@@ -160,3 +174,10 @@ class Sequence:
 
     def source_of(self, part: Drafter[Any] | None) -> Source:
         return Source.TARGET if part is None else part.source
+
+
+def numbers(media: Media) -> list[int]:
+    """One number a row of a picture: negative, as no token is, and other ones for other content. The mark before the
+    picture counts, so that two numbers would have to agree by chance before a row of pixels is taken for another's."""
+    noise = hashlib.shake_128(media.key.encode()).digest(4 * media.rows)
+    return [-1 - (value & 0x7FFFFFFF) for value in struct.unpack(f"<{media.rows}I", noise)]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
+from engine.core import Media
 from engine.errors import ImageUnsupported, PictureUnreadable
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ class Prompt(NamedTuple):
     """With one id for every row; a picture's rows carry its placeholder id."""
     embeddings: mx.array | None
     """[1, T, H], or None without pictures."""
-    media: tuple[str, ...]
-    """Keys of the pictures, in order."""
+    media: tuple[Media, ...]
+    """The pictures, in order, where they stand in `ids`."""
     places: tuple[tuple[int, int], ...] = ()
     """For each picture, the index of its placeholder in the ids that were given, and the rows that it became."""
 

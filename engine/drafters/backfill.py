@@ -6,13 +6,13 @@ a scratch state: only the tail that matters when the live state can be cut, from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
 
 from engine.drafters.base import Context, Drafter
-from engine.state.base import Snapshot
+from engine.state.base import Snapshot, State
 from engine.targets.base import Target
 
 TAIL = 1024
@@ -27,8 +27,10 @@ def backfill(
     tokens: Sequence[int],
     snapshot: Snapshot | None = None,
     tail: int = TAIL,
+    embeddings: mx.array | None = None,
 ) -> None:
-    """Let `context` cover tokens[:len(tokens)]. snapshot: the live state at that length or later, if there is one."""
+    """Let `context` cover tokens[:len(tokens)]. snapshot: the live state at that length or later, if there is one.
+    embeddings [1, T, H] stand for the first T tokens (pictures)."""
     state = target.new_state()
     position = context.length
     skip = getattr(context, "skip", None)
@@ -38,25 +40,36 @@ def backfill(
     if cuttable and snapshot is not None and position:
         state.restore(snapshot, position)
     elif position:
-        _read(target, state, tokens[:position])
+        for ids, _, rows in _parts(tokens, 0, position, embeddings):
+            _read(target, state, ids, rows)
     if skip is not None and position > context.length:
         skip(position)
-    while position < len(tokens):
-        ids = tokens[position : position + CHUNK]
-        with state.begin(len(ids), record=False) as transaction:
-            body = target.body(mx.array([list(ids)], dtype=mx.int32), state, drafter.taps)
-            transaction.commit(len(ids))
-        assert body.taps is not None
-        drafter.observe(context, body.taps[0], position, ids)
-        mx.eval(state.arrays(), context.arrays())
-        position += len(ids)
+    for ids, at, rows in _parts(tokens, position, len(tokens), embeddings):
+        taps = _read(target, state, ids, rows, drafter.taps)
+        assert taps is not None
+        drafter.observe(context, taps[0], at, ids)
+        mx.eval(context.arrays())
 
 
-def _read(target: Target, state: Any, tokens: Sequence[int]) -> None:
-    """Run tokens through a scratch state for its memory alone."""
-    for at in range(0, len(tokens), CHUNK):
-        ids = list(tokens[at : at + CHUNK])
-        with state.begin(len(ids), record=False) as transaction:
-            target.body(mx.array([ids], dtype=mx.int32), state)
-            transaction.commit(len(ids))
-        mx.eval(state.arrays())
+Part = tuple[Sequence[int], int, mx.array | None]
+"""Tokens, the position of the first, and the embeddings that stand for them."""
+
+
+def _parts(tokens: Sequence[int], begin: int, end: int, embeddings: mx.array | None) -> Iterator[Part]:
+    """Chunks of tokens[begin:end]; those with given embeddings and those without are not mixed."""
+    given = 0 if embeddings is None else embeddings.shape[1]
+    while begin < end:
+        stop = min(begin + CHUNK, end, given if begin < given else end)
+        yield tokens[begin:stop], begin, embeddings[:, begin:stop] if embeddings is not None and begin < given else None
+        begin = stop
+
+
+def _read(
+    target: Target, state: State, ids: Sequence[int], embeddings: mx.array | None, taps: tuple[int, ...] = ()
+) -> mx.array | None:
+    """Run tokens through a scratch state; returns their taps."""
+    with state.begin(len(ids), record=False) as transaction:
+        body = target.body(mx.array([list(ids)], dtype=mx.int32), state, taps, embeddings)
+        transaction.commit(len(ids))
+    mx.eval(state.arrays())
+    return body.taps

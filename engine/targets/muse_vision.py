@@ -17,6 +17,7 @@ import mlx.nn as nn
 import numpy as np
 
 from engine import backend
+from engine.core import Media
 from engine.errors import ImageUnsupported, WeightsMissing
 from engine.vision import Picture, Prompt
 
@@ -54,6 +55,7 @@ class MuseEye:
         out: list[int] = []
         rows: list[mx.array] = []
         placed: list[tuple[int, int]] = []
+        media: list[Media] = []
         begin = 0
         left = iter(pictures)
         for at, token in enumerate(ids):
@@ -64,12 +66,14 @@ class MuseEye:
             words = [*ids[begin:at], first]
             out += [*words, *[self._placeholder] * features.shape[0], last]
             rows += [self._words(words), features, self._words([last])]
-            placed.append((at, features.shape[0] + 2))
+            count = features.shape[0] + 2
+            media.append(Media(picture.key, len(out) - count, count))
+            placed.append((at, count))
             begin = at + 1
         out += ids[begin:]
         if begin < len(ids):
             rows.append(self._words(ids[begin:]))
-        return Prompt(out, mx.concatenate(rows)[None], tuple(p.key for p in pictures), tuple(placed))
+        return Prompt(out, mx.concatenate(rows)[None], tuple(media), tuple(placed))
 
     def _words(self, ids: Sequence[int]) -> mx.array:
         return self._embed(mx.array(list(ids), dtype=mx.int32))

@@ -7,15 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
 from fakes import Run, ScriptedDrafter
 from PIL import Image
 
 from engine.chat import ChatFormat
+from engine.core import Finished, Prefilled, Request
+from engine.drafters.backfill import backfill
 from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
 from engine.drafters.lookup import Lookup, LookupSettings
+from engine.engine import Options, open_engine
 from engine.errors import ImageUnsupported
 from engine.load import Loaded, load_target
 from engine.prefix.cache import PrefixCache
@@ -25,7 +29,7 @@ from engine.vision import Picture, Prompt, read_picture
 from tests.tools.make_tiny_drafters import make_drafter
 from tests.tools.tiny_configs import token_id
 
-pytest.importorskip("mlx_vlm", reason="needs the vision extra (mlx-vlm)")
+mlx_vlm: Any = pytest.importorskip("mlx_vlm", reason="needs the vision extra (mlx-vlm)")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 TOKENS = 16
@@ -87,11 +91,9 @@ def one(loaded: Loaded, eye: MuseEye) -> Prompt:
 @pytest.fixture(scope="module")
 def theirs(folder: Path, loaded: Loaded) -> list[int]:
     """mlx-vlm's own processor, model and generation."""
-    from mlx_vlm import load, stream_generate
-
-    model, processor = load(str(folder))
+    model, processor = mlx_vlm.load(str(folder))
     text = loaded.tokenizer.decode(asked(loaded, [turn(picture(1), "What is it?")]))
-    found = stream_generate(model, processor, text, image=[picture(1).image], max_tokens=TOKENS, temperature=0.0)
+    found = mlx_vlm.stream_generate(model, processor, text, image=[picture(1).image], max_tokens=TOKENS, temperature=0.0)
     return [r.token for r in found][:TOKENS]
 
 
@@ -158,6 +160,58 @@ def test_two_turns_with_two_pictures_equal_a_cold_run(loaded: Loaded, eye: MuseE
     assert warm.output == answered(loaded, eye.prompt(asked(loaded, third), shown)).output
 
 
+def test_a_new_picture_reads_only_itself_again(folder: Path) -> None:
+    """Turn 2 with a second picture starts where that stands; another one in its place is not taken for it."""
+    first, second, third = picture(1), picture(2, 16, 16), picture(3, 16, 16)
+    with open_engine(folder, options=Options(cache=PrefixCache(64 * 2**20))) as engine:
+
+        def ask(messages: list[dict[str, Any]], shown: list[Picture], remember: bool = True) -> tuple[Prompt, Any, Any]:
+            ready = engine.format.prompt(messages)
+            seen = engine.see(ready.ids, shown)
+            request = Request(
+                seen.ids,
+                max_tokens=TOKENS,
+                embeddings=seen.embeddings,
+                media=seen.media,
+                boundaries=seen.moved(ready.boundaries),
+                stop_ids=frozenset(),
+                remember=remember,
+            )
+            events = list(engine.submit(request))
+            assert isinstance(events[-1], Finished), events[-1]
+            return seen, next(e for e in events if isinstance(e, Prefilled)), events[-1]
+
+        messages = [turn(first, "What is it? " * 6)]
+        reply = ask(messages, [first])[2]
+        messages = [*messages, {"role": "assistant", "content": reply.text}, turn("and ", second, "?")]
+        for known, shown in ((False, [first, second]), (False, [first, third]), (True, [first, second])):
+            cold = ask(messages, shown, remember=False)[2]
+            seen, warm, answer = ask(messages, shown)
+            assert answer.tokens == cold.tokens
+            before = seen.media[0].start + seen.media[0].rows
+            assert before < warm.cached
+            assert known == (warm.cached > seen.media[1].start)
+        other = [third, second]
+        seen, warm, answer = ask(messages, other)
+        assert warm.cached <= seen.media[0].start
+        assert answer.tokens == ask(messages, other, remember=False)[2].tokens
+
+
+@pytest.mark.parametrize("kind", ["dspark", "dflash"])
+def test_a_drafter_that_joins_late_has_seen_the_picture(loaded: Loaded, one: Prompt, tmp_path: Path, kind: str) -> None:
+    """What it missed is read again as it was read: with the picture's rows, not with the words that stand for them."""
+    spec = loaded.target.spec
+    sizes = {"hidden": spec.hidden_size, "layers": spec.num_layers, "vocab": spec.vocab_size}
+    part: Any = load_drafter(make_drafter(kind, tmp_path, **sizes, mask_id=token_id("<|mask|>")), loaded.target)
+    run = answered(loaded, one, Chain(kind, (part,)), cap=0)
+    tokens = run.sequence.tokens[:-1]
+    always, late = run.sequence.context(part), part.new_context()
+    backfill(loaded.target, part, late, tokens, run.state.snapshot(), embeddings=one.embeddings)
+    for a, b in zip(always.arrays(), late.arrays(), strict=True):
+        n = min(a.shape[2], b.shape[2])
+        assert mx.allclose(a[:, :, :n], b[:, :, :n], atol=1e-4)
+
+
 A, B, C = picture(1), picture(2, 16, 16), picture(3, 40, 8)
 SHAPES: list[tuple[list[dict[str, Any]], list[Picture]]] = [
     ([turn(A)], [A]),
@@ -189,7 +243,9 @@ def test_each_picture_stands_where_it_stood(loaded: Loaded, eye: MuseEye, shape:
     assert seen.ids == expected
     assert seen.embeddings is not None
     assert seen.embeddings.shape[1] == len(expected)
-    assert seen.media == tuple(p.key for p in pictures)
+    assert [m.key for m in seen.media] == [p.key for p in pictures]
+    for media in seen.media:
+        assert seen.ids[media.start : media.start + media.rows] == [start, *[PATCH] * (media.rows - 2), end]
     marks = (bare.index(PATCH), bare.index(PATCH) + 1, len(bare))
     assert seen.moved(marks) == (marks[0], marks[0] + eye.tokens(pictures[0]), len(expected))
 
