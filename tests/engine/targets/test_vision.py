@@ -93,7 +93,8 @@ def theirs(folder: Path, loaded: Loaded) -> list[int]:
     """mlx-vlm's own processor, model and generation."""
     model, processor = mlx_vlm.load(str(folder))
     text = loaded.tokenizer.decode(asked(loaded, [turn(picture(1), "What is it?")]))
-    found = mlx_vlm.stream_generate(model, processor, text, image=[picture(1).image], max_tokens=TOKENS, temperature=0.0)
+    shown = [picture(1).image]
+    found = mlx_vlm.stream_generate(model, processor, text, image=shown, max_tokens=TOKENS, temperature=0.0)
     return [r.token for r in found][:TOKENS]
 
 
