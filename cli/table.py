@@ -23,6 +23,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("race", "cli.race", "the same prompt through two to four drafters, with a checked verdict"),
     Command("verify", "cli.verify", "certify that drafters say exactly what plain decoding says"),
     Command("simulate", "cli.simulate", "predict draft length and speed-up from another machine's curves"),
+    Command("import", "cli.transcripts", "read chats from Markdown, JSON or text files, or from exports of our own"),
+    Command("completion", "cli.completion", "print the completion of this command for bash, zsh or fish"),
     Command("paths", "cli.paths", "print where settings, chats, models and logs are kept"),
     Command("serve", "cli.serve", "serve the OpenAI and Anthropic APIs on this machine"),
     Command("claude", "cli.claude", "start Claude Code on the running server"),

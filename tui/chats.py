@@ -101,6 +101,14 @@ class Chats(Base):
         """An empty chat with the system prompt of the settings."""
         await self._show_chat(Chat(system=self.controller.config.system))
 
+    async def take_chat(self, chat: Chat) -> None:
+        """Keep a chat that came from elsewhere, and show it."""
+        if self.store is not None:
+            for turn in chat.turns:
+                self.store.save(chat, turn)
+            self.store.rename(chat.id, chat.title)
+        await self._show_chat(chat)
+
     async def open_chat(self, id: str, head: str | None = None) -> None:
         """Show a stored chat from its end."""
         if self.store is None:

@@ -15,9 +15,11 @@ from typing import Protocol
 
 import themes
 from engine.errors import DsparkError
+from engine.sanitize import one_line
 from engine.vision import check_pictures
 from themes import Theme
-from tui import compare, export, setting_commands
+from tui import choices, compare, export, importer, setting_commands
+from tui.chat import Chat
 from tui.controller import Controller
 from tui.pictures import described
 from tui.store import Store
@@ -37,6 +39,10 @@ class Host(Protocol):
     def leave(self) -> None: ...
     async def new_chat(self) -> None: ...
     async def open_chat(self, id: str) -> None: ...
+    async def take_chat(self, chat: Chat) -> None:
+        """Keep a chat that came from elsewhere, and go on with it."""
+        ...
+
     async def answer_again(self, text: str | None = None) -> Result:
         """Answer the last message anew, or another one in its place; the old answer stays as a branch."""
         ...
@@ -63,7 +69,7 @@ class Command:
     handler: Handler | None
     """None: `Host.screen_command` does it."""
     aliases: tuple[str, ...] = ()
-    choices: Choices | None = None
+    words_of: Choices | None = None
     """What the words could become, for completion."""
 
 
@@ -196,6 +202,14 @@ def _export(host: Host, words: str) -> Result:
     return f"Written to {path}."
 
 
+async def _import(host: Host, words: str) -> Result:
+    if not words:
+        return "/import FILE reads a chat from Markdown, JSON or text."
+    chat = importer.read(Path(words.strip("'\"")).expanduser())
+    await host.take_chat(chat)
+    return f"Read {len(chat.turns)} turns of “{one_line(chat.name)}”."
+
+
 def _stats(host: Host, words: str) -> Result:
     controller = host.controller
     tally = controller.session if words == "session" else controller.last
@@ -239,13 +253,13 @@ def _quit(host: Host, words: str) -> Result:
 COMMANDS: tuple[Command, ...] = (
     Command("help", "", "keys and commands", None, ("keys", "?")),
     Command("model", "[name|unload|stop]", "list the models, or load another; the chat stays", None, ("models",)),
-    Command("drafter", "[name]", "list the drafters, or switch", _drafter, ("drafters",)),
+    Command("drafter", "[name]", "list the drafters, or switch", _drafter, ("drafters",), choices.drafters),
     Command(
         "set",
         "[session] [name value]",
         "temperature, top-p, seed, max-tokens…, kept in the settings file or not",
         setting_commands.set_,
-        choices=setting_commands.set_choices,
+        words_of=setting_commands.set_choices,
     ),
     Command("settings", "", "all settings, to look at and to change", None),
     Command(
@@ -261,7 +275,7 @@ COMMANDS: tuple[Command, ...] = (
         "[text|edit|none]",
         "the system prompt of this chat",
         setting_commands.system,
-        choices=setting_commands.system_choices,
+        words_of=setting_commands.system_choices,
     ),
     Command(
         "think",
@@ -273,28 +287,54 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("new", "", "a new chat", _new, ("clear",)),
     Command("sessions", "", "find, open, rename and delete chats", None, ("chats",)),
-    Command("resume", "[id]", "go on with a chat, the last one without an id", _resume),
+    Command("resume", "[id]", "go on with a chat, the last one without an id", _resume, (), choices.chats),
     Command("rename", "title", "give this chat a title", _rename),
     Command("regen", "", "answer the last message again; the old answer stays as a branch", _regen, ("regenerate",)),
     Command("edit", "text", "another message in the place of the last one; the old one stays as a branch", _edit),
-    Command("branch", "[next|previous]", "step through the branches at the last message", None),
+    Command(
+        "branch",
+        "[next|previous]",
+        "step through the branches at the last message",
+        None,
+        (),
+        choices.fixed("next", "previous"),
+    ),
     Command("retry", "", "try again after a failure", None),
     Command("undo", "", "bring back the chat deleted last", _undo),
-    Command("copy", "[answer|code n|chat]", "copy the last answer, one of its code blocks, or the chat", _copy),
-    Command("image", "file", "send a picture with the next message; @file in the message does the same", _image),
-    Command("export", "file", "write the chat as .md, .json, .html or .svg", _export),
+    Command(
+        "copy",
+        "[answer|code n|chat]",
+        "copy the last answer, one of its code blocks, or the chat",
+        _copy,
+        (),
+        choices.fixed("answer", "code", "chat"),
+    ),
+    Command(
+        "image",
+        "file|paste|clear",
+        "send a picture with the next message; @file in the message does the same",
+        _image,
+        (),
+        choices.pictures,
+    ),
+    Command("export", "file", "write the chat as .md, .json, .html or .svg", _export, (), choices.written),
+    Command(
+        "import", "file", "read a chat from a Markdown, JSON or text file, or from an export", _import, (), choices.read
+    ),
     Command("inspect", "", "token by token: round, place in the block, source, what was turned down", None),
-    Command("view", "[source|markdown|trace]", "colours", None, ("colours",)),
-    Command("panels", "[all|compact|off]", "side panels", None),
-    Command("ribbon", "[letters|bars]", "the row of rounds", None),
-    Command("theme", "[name]", "list the themes, or switch", None),
+    Command(
+        "view", "[source|markdown|trace]", "colours", None, ("colours",), choices.fixed("source", "markdown", "trace")
+    ),
+    Command("panels", "[all|compact|off]", "side panels", None, (), choices.fixed("all", "compact", "off")),
+    Command("ribbon", "[letters|bars]", "the row of rounds", None, (), choices.fixed("letters", "bars")),
+    Command("theme", "[name]", "list the themes, or switch", None, (), choices.themes),
     Command("race", "[a,b,…] [tokens]", "the same prompt through 2 to 4 drafters, side by side, with a verdict", None),
     Command("compare", "", "the drafters of this conversation in one table", _compare),
     Command("chart", "[panel]", "a panel over the whole screen, as a chart", None, ("charts",)),
     Command("calibrate", "[stop]", "measure this machine again for the model and its drafters", None),
     Command("doctor", "", "describe this machine and this installation", None),
     Command("log", "", "the end of the program's log", None),
-    Command("stats", "[turn|session]", "figures in words", _stats),
+    Command("stats", "[turn|session]", "figures in words", _stats, (), choices.fixed("turn", "session")),
     Command("ctx", "", "how full the context is", _ctx),
     Command("quit", "", "leave; the chat is saved", _quit, ("exit", "q")),
 )

@@ -96,9 +96,9 @@ def _commands(before: str) -> list[Candidate]:
 
 def _words(host: Any, name: str, words: str) -> list[Candidate]:
     command = commands.find(name)
-    if command is None or command.choices is None:
+    if command is None or command.words_of is None:
         return []
-    possible: Sequence[tuple[str, str]] = command.choices(host, words)
+    possible: Sequence[tuple[str, str]] = command.words_of(host, words)
     low = words.lower()
     fits = [p for p in possible if p[0].lower().startswith(low)] or [p for p in possible if low and low in p[0].lower()]
     if [text for text, _ in fits] == [words]:

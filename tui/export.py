@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import html
 import io
-import json
 from pathlib import Path
 
 from engine.errors import UsageError
 from themes import Theme
+from tui import turns_json
 from tui.chat import Chat
-from tui.provenance import NAMES, encode, runs
+from tui.provenance import NAMES, runs
 from tui.stats import human
 
 FORMATS = ("md", "json", "html", "svg")
+WORDS = {"md": "Markdown", "json": "everything", "html": "a page in colour", "svg": "a picture in colour"}
 WIDTH = 100
 
 
@@ -26,9 +27,12 @@ def write(chat: Chat, path: Path, theme: Theme) -> None:
     kind = path.suffix.lstrip(".").lower()
     if kind not in FORMATS:
         raise UsageError(f"{path.name} should end in {', '.join('.' + f for f in FORMATS)}.")
-    text = {"md": markdown, "json": as_json, "html": lambda c: as_html(c, theme), "svg": lambda c: svg(c, theme)}[kind](
-        chat
-    )
+    text = {
+        "md": markdown,
+        "json": turns_json.document,
+        "html": lambda c: as_html(c, theme),
+        "svg": lambda c: svg(c, theme),
+    }[kind](chat)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -43,41 +47,6 @@ def markdown(chat: Chat) -> str:
     for turn in chat.turns:
         parts += [f"**You**\n\n{turn.user}", f"**{turn.answer.model or 'Model'}**\n\n{turn.answer.reply.rstrip()}"]
     return "\n\n".join(parts) + "\n"
-
-
-def as_json(chat: Chat) -> str:
-    """Everything that is known, with provenance as runs of [length, source]."""
-    turns = []
-    for turn in chat.turns:
-        a = turn.answer
-        turns.append(
-            {
-                "user": turn.user,
-                "images": list(turn.images),
-                "text": a.text,
-                "provenance": [[length, NAMES.get(code, "none")] for length, code in encode(a.prov)],
-                "status": str(a.status),
-                "error": a.error,
-                "model": a.model,
-                "drafter": a.drafter,
-                "seed": a.seed,
-                "tokens": a.tally.tokens,
-                "sources": {str(k): v for k, v in a.tally.by_source.items()},
-                "acceptance": a.tally.acceptance,
-                "tokens_per_second": a.tally.rate,
-                "rounds": [
-                    {
-                        "tokens": list(r.tokens),
-                        "drafted": list(r.drafted),
-                        "accepted": r.accepted,
-                        "source": str(r.source),
-                    }
-                    for r in a.rounds
-                ],
-            }
-        )
-    data = {"id": chat.id, "title": chat.name, "system": chat.system, "created": chat.created, "turns": turns}
-    return json.dumps(data, ensure_ascii=False, indent=1) + "\n"
 
 
 def as_html(chat: Chat, theme: Theme) -> str:

@@ -115,6 +115,14 @@ class Plain:
             self.say(f"You: {turn.user}\n")
             self._replay(turn)
 
+    async def take_chat(self, chat: Chat) -> None:
+        for turn in chat.turns:
+            if self.store is not None:
+                self.store.save(chat, turn)
+        if self.store is not None:
+            self.store.rename(chat.id, chat.title)
+        self.controller.show(chat)
+
     async def answer_again(self, text: str | None = None) -> str | None:
         chat = self.controller.chat
         if not chat.turns:

@@ -31,7 +31,7 @@ def footer_lines(answer: Answer, width: int) -> list[Line]:
         lines += _wrapped(" · ".join(figures(answer)), "meta", width)
     elif answer.status is Status.STOPPED:
         lines += _wrapped("stopped before the first word", "meta", width)
-    elif not answer.error:
+    elif not answer.error and not answer.text:
         lines += _wrapped("the model ended its turn without a word", "meta", width)
     return [BLANK, *lines] if lines and answer.text else lines
 

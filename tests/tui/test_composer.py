@@ -1,0 +1,167 @@
+"""The message being written, in the app: chips, picking files, completion, the search, what waits to be sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual import events
+
+from tests.tui.drive import ask, running, shown, type_text, wait_until
+from tests.tui.fakes import FakeEngine, script
+
+LONG = "\n".join(f"line {i}" for i in range(214))
+
+
+async def test_a_long_paste_is_a_chip_that_moves_and_goes_as_one_and_is_sent_whole() -> None:
+    async with running() as (app, pilot, engine):
+        composer = app.composer
+        await type_text(pilot, "see ")
+        composer.post_message(events.Paste(LONG.replace("\n", "\r\n")))
+        await pilot.pause()
+        assert composer.text == "see [pasted 214 lines]"
+        assert composer.message == f"see {LONG}"
+        await pilot.press("left")
+        assert composer.cursor_location == (0, 4)
+        await pilot.press("right", "x", "left", "ctrl+left")
+        assert composer.cursor_location[1] in (0, 4, 22)
+        composer.cursor_location = (0, 10)
+        await pilot.pause()
+        assert composer.cursor_location == (0, 4)
+        composer.cursor_location = (0, 22)
+        await pilot.press("backspace")
+        assert composer.text == "see x"
+        composer.post_message(events.Paste(LONG))
+        await pilot.pause()
+        ticket = await ask(pilot, engine, " end")
+        assert f"see {LONG} endx" in "".join(chr(i) for i in ticket.request.prompt)
+        ticket.finish()
+        await wait_until(pilot, lambda: not app.controller.busy)
+        await pilot.press("up")  # the history has the chip again
+        assert composer.text == "see [pasted 214 lines] endx"
+        composer.cursor_location = (0, 4)
+        await pilot.press("tab")  # opens it
+        assert composer.text == f"see {LONG} endx"
+
+
+async def test_the_editor_gets_the_whole_text_and_chips_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    async with running() as (app, pilot, _):
+
+        async def edit_text(text: str) -> str:
+            seen.append(text)
+            return f"first\n{text}"
+
+        monkeypatch.setattr(app, "edit_text", edit_text)
+        app.composer.paste(LONG)
+        await pilot.press("ctrl+g")
+        await pilot.pause()
+        assert seen == [LONG]
+        assert app.composer.text == "first\n[pasted 214 lines]"
+
+
+async def test_files_are_picked_by_a_few_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "two words.py").write_text("print('hi')\n")
+    (tmp_path / ".hidden.py").write_text("")
+    (tmp_path / "big.txt").write_text("x" * 300_000)
+    monkeypatch.chdir(tmp_path)
+    async with running() as (app, pilot, engine):
+        await pilot.press(*"read @tw")
+        await wait_until(pilot, lambda: "src/two words.py" in shown(app))
+        assert ".hidden" not in shown(app)
+        await pilot.press("enter")  # takes the file, sends nothing
+        assert app.composer.text == 'read @"src/two words.py" '
+        assert not engine.tickets
+        ticket = await ask(pilot, engine, "now")
+        sent = "".join(chr(i) for i in ticket.request.prompt)
+        assert "src/two words.py:\n```py\nprint('hi')\n```" in sent
+        ticket.finish()
+        await wait_until(pilot, lambda: not app.controller.busy)
+        await type_text(pilot, "and @big.txt")
+        await pilot.press("escape", "enter")
+        await wait_until(pilot, lambda: "256 KB go into a message" in shown(app))
+        assert app.composer.text == "and @big.txt"
+
+
+async def test_commands_and_their_words_are_completed() -> None:
+    async with running() as (app, pilot, engine):
+        await pilot.press(*"/dra")
+        await pilot.pause()
+        assert "/drafter" in shown(app)
+        await pilot.press("tab")
+        assert app.composer.text == "/drafter "
+        await pilot.pause()
+        assert "its vocabulary" in shown(app)  # those that cannot run say why
+        await pilot.press("down", "down", "enter")
+        await wait_until(pilot, lambda: engine.drafter == "lookup")
+        assert app.composer.text == ""
+        await pilot.press(*"/set thinking o")
+        await pilot.pause()
+        assert "/set thinking on" not in app.composer.text
+        assert "thinking off" in shown(app)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "thinking off" not in shown(app)
+        assert app.composer.text == "/set thinking o"
+
+
+async def test_the_history_is_not_interrupted_by_completion() -> None:
+    async with running() as (app, pilot, _):
+        app.history.add("one")
+        app.history.add("/help me")
+        app.history.add("/stats")
+        await pilot.press("up", "up", "up")
+        assert app.composer.text == "one"
+
+
+async def test_searching_what_was_sent_as_in_a_shell() -> None:
+    async with running() as (app, pilot, _):
+        for text in ("alpha one", "beta", "alpha two"):
+            app.history.add(text)
+        await type_text(pilot, "zz")
+        await pilot.press("ctrl+a", "delete", "delete", "ctrl+r", *"alp")
+        assert app.composer.text == "alpha two"
+        assert "search: alp" in shown(app)
+        await pilot.press("ctrl+r")
+        assert app.composer.text == "alpha one"
+        await pilot.press("ctrl+r")
+        await pilot.pause()
+        assert "no message with: alp" in shown(app)
+        await pilot.press("down", "enter")
+        assert app.composer.text == "alpha two"
+        assert "search" not in str(app.composer.border_title)
+        await pilot.press("ctrl+r", "escape")
+        assert app.composer.text == "alpha two"
+        assert app.composer.search is None
+
+
+async def test_what_waits_is_shown_taken_back_and_returned_by_a_stop() -> None:
+    async with running() as (app, pilot, engine):
+        ticket = await ask(pilot, engine, "one")
+        ticket.prefilled()
+        await type_text(pilot, "two\nlines")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "queued: two (+1 lines)   ↑ takes it back" in shown(app)
+        await pilot.press("up")
+        assert app.composer.text == "two\nlines"
+        assert app.controller.queued is None
+        assert "queued" not in shown(app)
+        await type_text(pilot, " more")
+        await pilot.press("enter")
+        ticket.say(*script("Half"))
+        await wait_until(pilot, lambda: "Half" in shown(app))
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: not app.controller.busy)
+        assert app.composer.text == "two\nlines more"
+        assert len(engine.tickets) == 1
+
+
+async def test_a_message_may_wait_for_the_model_to_load_and_be_cancelled() -> None:
+    async with running(FakeEngine()) as (app, pilot, engine):
+        app.controller.queued = "waits"
+        app.show_queue()
+        await pilot.press("up", "ctrl+c")
+        assert (app.composer.text, app.controller.queued) == ("", None)

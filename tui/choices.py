@@ -1,0 +1,66 @@
+"""What the words after a command can become, for completion: (words, a note). One function a kind of word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from engine.sanitize import one_line
+from engine.vision import EXTENSIONS
+from tui import export, files
+
+if TYPE_CHECKING:
+    from tui.commands import Host
+
+Choice = tuple[str, str]
+MOST_CHATS = 30
+
+
+def fixed(*words: str) -> Callable[[Host, str], Sequence[Choice]]:
+    """A few words that are always the same."""
+    return lambda host, begun: [(word, "") for word in words]
+
+
+def drafters(host: Host, words: str) -> Sequence[Choice]:
+    """Those that can run; the others are in the list of the command itself."""
+    controller = host.controller
+    current = controller.drafter
+    return [(d.name, "in use" if d.name == current else str(d.source)) for d in controller.drafters if d.available]
+
+
+def chats(host: Host, words: str) -> Sequence[Choice]:
+    """Beginnings of ids, newest first."""
+    rows = host.store.list(MOST_CHATS) if host.store is not None else []
+    return [(row.id[:8], one_line(row.name)) for row in rows]
+
+
+def themes(host: Host, words: str) -> Sequence[Choice]:
+    known: Any = getattr(host, "known_themes", None)
+    own = {name: theme.title for name, theme in known.themes.items()} if known is not None else {}
+    others: list[str] = sorted(set(getattr(host, "available_themes", {})) - set(own))
+    return [*own.items(), *((name, "") for name in others)]
+
+
+def pictures(host: Host, words: str) -> Sequence[Choice]:
+    found = _paths(words, tuple(EXTENSIONS))
+    return found if words else [("paste", "the picture in the clipboard"), ("clear", "none of those waiting"), *found]
+
+
+def written(host: Host, words: str) -> Sequence[Choice]:
+    """A name for an export: the title of the chat, in each form."""
+    title = "-".join(one_line(host.controller.chat.name).lower().split())[:40]
+    stem = "".join(c for c in title if c.isalnum() or c in "-_") or "chat"
+    begun = words.rpartition(".")[0] or words or stem
+    return [(f"{begun}.{kind}", export.WORDS[kind]) for kind in export.FORMATS]
+
+
+def read(host: Host, words: str) -> Sequence[Choice]:
+    """Files that a chat can be read from."""
+    return _paths(words, (".md", ".json", ".txt"))
+
+
+def _paths(words: str, endings: tuple[str, ...]) -> list[Choice]:
+    """Folders and files with one of these endings, as far as the path is written."""
+    begun = words if files.is_path(words) else f"./{words}"
+    names = [n for n in files.listed(begun) if n.endswith("/") or n.lower().endswith(endings)]
+    return [(n if files.is_path(words) else n.removeprefix("./"), "") for n in names]
