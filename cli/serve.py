@@ -14,6 +14,7 @@ from typing import Any
 from cli.parser import add_settings, read_settings
 from engine.config import Config
 from engine.errors import DsparkError, UsageError
+from engine.pacing import STALL_MS
 
 ENV_KEY = "DSPARK_API_KEY"
 
@@ -29,6 +30,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     access.add_argument("--allowed-origin", action="append", default=[], metavar="URL", help="browser origins")
     serving = parser.add_argument_group("serving")
     serving.add_argument("--max-batch", type=int, default=4, metavar="N", help="requests decoded together (default 4)")
+    serving.add_argument(
+        "--batch-memory",
+        type=int,
+        metavar="MB",
+        help="memory for what these requests remember; by default what the machine has left, 0 for no limit",
+    )
+    serving.add_argument(
+        "--max-stall",
+        type=float,
+        default=STALL_MS,
+        metavar="MS",
+        help=f"longest wait of a running request for a part of another's prompt (default {STALL_MS:g}; 0 for no limit)",
+    )
     serving.add_argument(
         "--max-queue", type=int, default=64, metavar="N", help="requests beyond which 429 (default 64)"
     )
@@ -57,11 +71,12 @@ def run(args: argparse.Namespace) -> int:
 
     sockets = [listen(settings)]
     settings = _with_port(settings, sockets[0].getsockname()[1])
-    holder = Holder(_opener(config, args.max_batch))
+    serving = _serving(args)
+    holder = Holder(_opener(config, serving))
     server = Server(App(holder, settings), settings)
     failure: list[DsparkError] = []
     if not args.no_model:
-        load = _loader(holder, config, args.max_batch, failure, lambda: setattr(server, "should_exit", True))
+        load = _loader(holder, config, serving, failure, lambda: setattr(server, "should_exit", True))
         holder.state = "loading"
         threading.Thread(target=load, name="dspark-load", daemon=True).start()
     if not args.quiet:
@@ -107,6 +122,18 @@ def _settings(args: argparse.Namespace, config: Config) -> Any:
     )
 
 
+def _serving(args: argparse.Namespace) -> dict[str, Any]:
+    """How requests share the engine."""
+    memory: int | None = args.batch_memory
+    if args.max_batch < 1 or (memory is not None and memory < 0) or not args.max_stall >= 0:
+        raise UsageError("--max-batch is at least 1, --batch-memory and --max-stall are at least 0.")
+    return {
+        "max_batch": args.max_batch,
+        "state_bytes": None if memory is None else memory << 20,
+        "stall_ms": args.max_stall,
+    }
+
+
 def _with_port(settings: Any, port: int) -> Any:
     from dataclasses import replace
 
@@ -117,7 +144,7 @@ def _authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _opener(config: Config, max_batch: int) -> Callable[[str, dict[str, Any]], Any]:
+def _opener(config: Config, serving: dict[str, Any]) -> Callable[[str, dict[str, Any]], Any]:
     def open_(model: str, options: dict[str, Any]) -> Any:
         from dataclasses import replace
 
@@ -125,13 +152,14 @@ def _opener(config: Config, max_batch: int) -> Callable[[str, dict[str, Any]], A
 
         given = {name: options[name] for name in ("drafter", "cap", "context") if name in options}
         wanted = replace(config, model=model, sources={**config.sources, **dict.fromkeys(given, "request")}, **given)
-        return open_session(wanted, max_batch=options.get("max_batch", max_batch))
+        chosen = {"max_batch": options["max_batch"]} if "max_batch" in options else {}
+        return open_session(wanted, **{**serving, **chosen})
 
     return open_
 
 
 def _loader(
-    holder: Any, config: Config, max_batch: int, failure: list[DsparkError], stop: Callable[[], None]
+    holder: Any, config: Config, serving: dict[str, Any], failure: list[DsparkError], stop: Callable[[], None]
 ) -> Callable[[], None]:
     """Loads the model while the server already answers that it is loading."""
 
@@ -141,7 +169,7 @@ def _loader(
 
         reporter = Reporter(sys.stderr, quiet=logging.getLogger().level > logging.INFO, verbose=True)
         try:
-            engine = open_session(config, reporter.progress, max_batch=max_batch)
+            engine = open_session(config, reporter.progress, **serving)
         except DsparkError as error:
             failure.append(error)
             stop()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from engine.admission import Admission
 from engine.calibrate.session import Calibrator
 from engine.calibrate.view import CalibrationView
 from engine.chat import ChatFormat
@@ -29,6 +30,7 @@ from engine.errors import ContextOverflow, UnknownDrafter, UsageError
 from engine.finish import Finish
 from engine.load import Loaded
 from engine.loop import Loop
+from engine.pacing import STALL_MS, Pace
 from engine.policy import CapPolicy, EngineCap, policy_for
 from engine.prefix.cache import PrefixCache, Stats
 from engine.pressure import PressureGuard
@@ -72,6 +74,10 @@ class Options:
     max_batch: int = 1
     cache: PrefixCache | None = None
     chunk: int | None = None
+    stall_ms: float = STALL_MS
+    """Longest wait of a running request for a part of another one's prompt; 0 sets no limit."""
+    state_bytes: int = 0
+    """What the states and contexts of all requests under way may take together; 0 sets no limit."""
     lookup: bool = True
     """Whether `auto` may use lookup (a card turns it off for mixtures of experts)."""
 
@@ -130,6 +136,8 @@ class Engine:
         self.generation = loaded.generation
         self.format = ChatFormat(loaded.tokenizer.backend)
         self.loop = Loop(self.target)
+        size_up = scheduler.run_exclusive(lambda: Admission(self.target, self.options.state_bytes))
+        self.admission = size_up.result()
         self._guard: PressureGuard | None = None
         self.calibrator = Calibrator(self)
         """Measured curves and learned acceptance; empty until it is told to load or to measure."""
@@ -152,6 +160,11 @@ class Engine:
     def cache_stats(self) -> Stats | None:
         """What the prefix cache holds and has served; None when it is off."""
         return self.options.cache.stats() if self.options.cache is not None else None
+
+    @property
+    def state_bytes(self) -> int:
+        """What the requests under way may come to take; see `Options.state_bytes`."""
+        return self.scheduler.held
 
     # Drafters ---------------------------------------------------------------------------------------------------------
 
@@ -234,11 +247,14 @@ class Engine:
 
         Raises:
             ContextOverflow: the prompt does not fit the window.
+            RequestTooLarge: its state alone would exceed the bytes that all requests share.
             UsageError: an empty prompt, ids outside the vocabulary, or a budget below one.
             EngineClosed: after close.
         """
         request = self._checked(request)
         chain = self.chain(request.drafter or self._drafter)
+        length = len(request.prompt)
+        self.admission.check(length, self.admission.need(length, request.max_tokens, chain))
         events: queue.SimpleQueue[Event] | None = None if listener else queue.SimpleQueue()
         sequence = Sequence(
             request,
@@ -309,9 +325,11 @@ class Engine:
     # Life -------------------------------------------------------------------------------------------------------------
 
     def _install(self) -> None:
-        plan = Plan(self.target, self.loop, self.options.cache, self.options.max_batch)
-        if self.options.chunk:
-            plan.chunk = self.options.chunk
+        options = self.options
+        pace = Pace(options.stall_ms)
+        plan = Plan(self.target, self.loop, options.cache, options.max_batch, pace=pace, admission=self.admission)
+        if options.chunk:
+            plan.chunk = options.chunk
         self.scheduler.run_exclusive(lambda: self.scheduler.use(plan)).result()
 
     def watch_memory(self) -> None:

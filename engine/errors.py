@@ -5,6 +5,7 @@ DsparkError                      1
 │   ├── UnknownModel                 no such model; carries the nearest names
 │   ├── UnknownDrafter               no such drafter for this model, or it does not fit
 │   ├── ContextOverflow              prompt and budget exceed the window
+│   ├── RequestTooLarge              its state alone would take more memory than there is for requests
 │   ├── ImageUnsupported             a picture for a text-only model
 │   └── PictureUnreadable            a file that is no picture, or one that cannot be used
 ├── LoadError                    1   something on disk cannot be used
@@ -50,6 +51,13 @@ class ContextOverflow(UsageError):
         super().__init__(message)
         self.tokens = tokens
         self.limit = limit
+
+
+class RequestTooLarge(UsageError):
+    def __init__(self, message: str, needed: int, budget: int) -> None:
+        super().__init__(message)
+        self.needed = needed
+        self.budget = budget
 
 
 class ImageUnsupported(UsageError):

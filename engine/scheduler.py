@@ -10,6 +10,7 @@ import atexit
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,9 +20,11 @@ from typing import TypeVar
 import mlx.core as mx
 
 from engine import backend
+from engine.admission import Admission, Need
 from engine.core import Event, Failed, Tokens
 from engine.errors import EngineClosed
 from engine.loop import Batch, Loop, RowFailed, finished
+from engine.pacing import Pace
 from engine.prefill import Prefill, catch_up, default_chunk, remember
 from engine.prefix.cache import PrefixCache
 from engine.sequence import Sequence
@@ -48,12 +51,16 @@ class Plan:
     cache: PrefixCache | None = None
     max_batch: int = 1
     chunk: int = field(default_factory=default_chunk)
+    pace: Pace = field(default_factory=Pace)
+    admission: Admission | None = None
+    """None admits by number alone."""
 
 
 class Scheduler:
     """Owns the thread and the rows. Every public method may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._waiting: deque[Sequence] = deque()
         self._prefill: Prefill | None = None
@@ -109,6 +116,16 @@ class Scheduler:
     def load(self) -> tuple[int, int]:
         """(running, waiting) requests, for gauges; may be a moment old."""
         return len(self._batch.sequences) + self._reading, len(self._waiting)
+
+    @property
+    def held(self) -> int:
+        """Bytes that the requests under way may come to take, for gauges; may be a moment old."""
+        plan = self._plan
+        return plan.admission.bytes(self._needs(plan.admission)) if plan is not None and plan.admission else 0
+
+    def _needs(self, admission: Admission) -> list[Need]:
+        reading = [p.sequence for p in (self._prefill, *self._paused) if p is not None]
+        return [_need(admission, s) for s in (*self._batch.sequences, *reading)]
 
     @property
     def _reading(self) -> int:
@@ -186,7 +203,10 @@ class Scheduler:
         plan = self._plan
         if plan is None or not self._waiting or len(self._batch.sequences) + self._reading >= plan.max_batch:
             return False
-        return self._prefill is None or self._prefill.gives_way(len(self._waiting[0].tokens), OVERTAKE, OVERTAKEN)
+        first, admission = self._waiting[0], plan.admission
+        if admission is not None and not admission.fits(self._needs(admission), _need(admission, first)):
+            return False  # what came later waits behind it, or a large request would never have its turn
+        return self._prefill is None or self._prefill.gives_way(len(first.tokens), OVERTAKE, OVERTAKEN)
 
     def _read(self) -> None:
         plan = self._plan
@@ -206,10 +226,18 @@ class Scheduler:
             self._forward(sequence, self._prefill.start())
         if self._prefill is None:
             return
-        self._forward(self._prefill.sequence, self._prefill.step())
+        self._read_chunk(plan, self._prefill)
         if self._prefill.done:
             prefill, self._prefill = self._prefill, None
             self._admit(plan, prefill)
+
+    def _read_chunk(self, plan: Plan, prefill: Prefill) -> None:
+        """One chunk, as long as those that decode can wait for it."""
+        most = plan.pace.tokens(plan.chunk, waited_for=bool(self._batch.sequences))
+        began, position = self._clock(), prefill.position
+        events = prefill.step(most)
+        plan.pace.learn(prefill.position - position, (self._clock() - began) * 1e3)
+        self._forward(prefill.sequence, events)
 
     def _admit(self, plan: Plan, prefill: Prefill) -> None:
         sequence = prefill.sequence
@@ -305,3 +333,8 @@ class Scheduler:
             if prefill is not None:
                 prefill.sequence.cancelled = True
         self._drop_cancelled()
+
+
+def _need(admission: Admission, sequence: Sequence) -> Need:
+    request = sequence.request
+    return admission.need(len(request.prompt), request.max_tokens, sequence.chain)

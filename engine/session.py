@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from engine import backend as backend  # before MLX, see its docstring
 from engine import hub
 from engine.config import Config
+from engine.pacing import STALL_MS
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -20,9 +21,12 @@ def open_session(
     *,
     measure: bool = False,
     max_batch: int = 1,
+    state_bytes: int | None = None,
+    stall_ms: float = STALL_MS,
 ) -> Engine:
-    """Load the engine under these settings. `max_batch` is how many requests may decode together; `measure` times a
-    learned drafter that was never timed on this machine.
+    """Load the engine under these settings. `max_batch` is how many requests may decode together, `state_bytes` what
+    their states may take (None: what the memory leaves), `stall_ms` how long one waits for another's prompt; `measure`
+    times a learned drafter that was never timed on this machine.
 
     Raises:
         DsparkError: with one sentence.
@@ -37,6 +41,8 @@ def open_session(
         drafter=config.drafter,
         cap=cap,
         max_batch=max_batch,
+        state_bytes=state_bytes,
+        stall_ms=stall_ms,
         cache_bytes=None if config.prefix_cache is None else config.prefix_cache << 20,
         disk_bytes=config.prefix_disk << 20,
         folders=config.folders,

@@ -133,6 +133,8 @@ def from_engine(error: BaseException) -> ApiError:
         return too_long(error.tokens, error.limit) if error.limit else bad(str(error), code="context_length_exceeded")
     if isinstance(error, engine_errors.UnknownModel):
         return ApiError(str(error), "not_found", code="model_not_found")
+    if isinstance(error, engine_errors.RequestTooLarge):
+        return ApiError(str(error), "too_large", param="max_tokens", code="request_too_large")
     if isinstance(error, engine_errors.UsageError):
         return bad(str(error))
     if isinstance(error, engine_errors.EngineClosed | engine_errors.MemoryShort):

@@ -180,6 +180,9 @@ class ScriptedDrafter:
     def new_context(self) -> ListContext:
         return ListContext()
 
+    def context_bytes(self, length: int) -> int:
+        return 0
+
     def observe(self, context: ListContext, taps: mx.array | None, start: int, ids: Sequence[int]) -> None:
         assert start == context.length, (start, context.length)
         if self.taps:

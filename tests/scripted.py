@@ -131,6 +131,8 @@ class ScriptedEngine:
         self.format = ChatFormat(self.tokenizer.backend)
         self.generation: dict[str, Any] = {}
         self.options = SimpleNamespace(cache=None)
+        self.admission = SimpleNamespace(budget=0)
+        self.state_bytes = 0
         self.drafter = "lookup"
         self.drafters = [SimpleNamespace(name="none", available=True), SimpleNamespace(name="lookup", available=True)]
         eos = self.tokenizer.token("<|im_end|>")

@@ -70,6 +70,9 @@ class Scripted:
     def new_context(self) -> Positions:
         return Positions()
 
+    def context_bytes(self, length: int) -> int:
+        return 0
+
     def observe(self, context: Context, taps: mx.array | None, start: int, ids: Seq[int]) -> None:
         assert isinstance(context, Positions)
         context.length = start + len(ids)

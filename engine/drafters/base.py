@@ -63,6 +63,10 @@ class Drafter(Protocol[C]):
 
     def new_context(self) -> C: ...
 
+    def context_bytes(self, length: int) -> int:
+        """What a context of so many positions takes: an estimate, for deciding which requests fit together."""
+        ...
+
     def observe(self, context: C, taps: mx.array | None, start: int, ids: Sequence[int]) -> None:
         """Rows that are now in the target's state: ids[i] at position start + i, with tapped features
         taps [n, m*H] (None when `taps` is empty). start == context.length. Builds graph only; must not evaluate."""

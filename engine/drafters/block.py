@@ -69,6 +69,10 @@ class BlockDrafter:
         keeps = [self.context_rows if r.window is None else r.window - 1 for r in self.config.layers]
         return BlockContext(keeps, self.config.block_size, self.fingerprint)
 
+    def context_bytes(self, length: int) -> int:
+        row = 2 * self.config.num_kv_heads * self.config.head_dim * self._hidden_norm.itemsize
+        return row * sum(store.capacity(length) for store in self.new_context().layers)
+
     def observe(self, context: BlockContext, taps: mx.array | None, start: int, ids: Sequence[int]) -> None:
         """Fuse taps [n, m*H] and append them; rows that no layer will ever see are not even fused."""
         if start != context.length or taps is None:

@@ -81,13 +81,20 @@ class LayerStore:
         else:
             self.base = self.length = length
 
+    def capacity(self, length: int) -> int:
+        """Rows of the buffer once the store covers so many positions."""
+        return self._ahead(length if self.keep is None else min(length, self.keep))
+
+    def _ahead(self, rows: int) -> int:
+        return rows + self.scratch + max(_SLACK, rows // 2)
+
     def _room(self, k: mx.array, v: mx.array, n: int) -> tuple[mx.array, mx.array]:
         """Buffers with room for n more rows and a block; grows geometrically, and drops what no block can see."""
         rows = self.rows
         if self.k is not None and self.v is not None and rows + n + self.scratch <= self.k.shape[2]:
             return self.k, self.v
         kept = rows if self.keep is None else min(rows, max(0, self.keep - n))
-        capacity = kept + n + self.scratch + max(_SLACK, (kept + n) // 2)
+        capacity = self._ahead(kept + n)
         heads = (k.shape[0], k.shape[1])
         k_new = mx.zeros((*heads, capacity, k.shape[3]), dtype=k.dtype)
         v_new = mx.zeros((*heads, capacity, v.shape[3]), dtype=v.dtype)

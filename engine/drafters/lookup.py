@@ -19,6 +19,10 @@ _MOD = (1 << 61) - 1
 _BASE = 1_000_003
 
 
+INDEX_BYTES = 120
+"""What a token takes for each n of the index: its part of the table and the numbers in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class LookupSettings:
     """Lengths in tokens."""
@@ -164,6 +168,9 @@ class Lookup:
 
     def new_context(self) -> LookupContext:
         return LookupContext(self.settings)
+
+    def context_bytes(self, length: int) -> int:
+        return length * INDEX_BYTES * (self.settings.max_n - self.settings.min_n + 1)
 
     def observe(self, context: LookupContext, taps: mx.array | None, start: int, ids: Sequence[int]) -> None:
         if start != context.length:
