@@ -87,8 +87,7 @@ class PrefixCache:
     def match(self, tokens: Sequence[int], key: str, drafter: str = "") -> Match | None:
         """The longest stored prefix, at most len(tokens) - 1 tokens long so that one is left to forward."""
         begun = time.perf_counter()
-        ids = as_tokens(tokens)
-        space = self._space(key)
+        ids, space = as_tokens(tokens), self._space(key)
         self._clock += 1
         self._asked += len(ids)
         found, loaded = self._find_loaded(space, ids)
@@ -111,6 +110,14 @@ class PrefixCache:
         self._note()
         context = contexts.nearest(found.path[-1], found.length, drafter)
         return Match(found.length, snapshot, context, kind, (time.perf_counter() - begun) * 1e3)
+
+    def peek(self, tokens: Sequence[int], key: str, drafter: str = "") -> Match | None:
+        """`match` for somebody who only looks: it counts neither as asked nor as served."""
+        counts = self._hits.copy(), self._served, self._asked
+        found = self.match(tokens, key, drafter)
+        self._hits, self._served, self._asked = counts
+        self._note()
+        return found
 
     def marks(
         self, tokens: Sequence[int], match_length: int, boundaries: Sequence[int], key: str, *, trimmable: bool = False
