@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -52,10 +52,10 @@ def run(args: argparse.Namespace, config: Config) -> int:
     reporter.done()
     begun = time.monotonic()
     try:
-        if not args.quiet and (note := idle_note(config)):
-            print(f"dspark-chat: {note}", file=sys.stderr)
+        if not args.quiet and (idle := idle_note(config)):
+            note(idle)
         config = config.under(engine.generation)
-        request = make_request(engine, config, prompt, args.image)
+        request = make_request(engine, config, prompt, args.image, None if args.quiet else note)
         writer = Writer(
             sys.stdout,
             "json" if args.json else "jsonl" if args.jsonl else "text",
@@ -76,6 +76,10 @@ def gather(words: Sequence[str], stdin: TextIO) -> str:
     return "\n\n".join(part for part in (piped.rstrip("\n"), " ".join(words)) if part.strip())
 
 
+def note(text: str) -> None:
+    print(f"dspark-chat: {text}", file=sys.stderr)
+
+
 def idle_note(config: Config) -> str:
     """A drafter was asked for and can never draft: say so instead of loading it in silence."""
     if config.cap == 0 and config.drafter not in ("auto", "none"):
@@ -83,18 +87,26 @@ def idle_note(config: Config) -> str:
     return ""
 
 
-def make_request(engine: Any, config: Config, prompt: str, images: Sequence[str]) -> Request:
-    """The prompt under the chat template, pictures included."""
+def make_request(
+    engine: Any, config: Config, prompt: str, images: Sequence[str], tell: Callable[[str], None] | None = None
+) -> Request:
+    """The prompt under the chat template, pictures included; `tell` hears what each of these is and costs."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": config.system}] if config.system else []
     messages.append({"role": "user", "content": prompt})
     if images:
-        return _with_pictures(engine, config, messages, images)
+        return _with_pictures(engine, config, messages, images, tell)
     ready = engine.format.prompt(messages, thinking=config.thinking, effort=config.effort)
     return config.request(ready.ids, boundaries=ready.boundaries)
 
 
-def _with_pictures(engine: Any, config: Config, messages: list[dict[str, Any]], images: Sequence[str]) -> Request:
-    from engine.vision import check_pictures, read_picture
+def _with_pictures(
+    engine: Any,
+    config: Config,
+    messages: list[dict[str, Any]],
+    images: Sequence[str],
+    tell: Callable[[str], None] | None,
+) -> Request:
+    from engine.vision import check_pictures, described, read_picture
 
     pictures = [read_picture(Path(image).expanduser()) for image in images]
     # Before the template: one of a text model may refuse the shape in words of its own.
@@ -103,6 +115,9 @@ def _with_pictures(engine: Any, config: Config, messages: list[dict[str, Any]], 
     messages[-1]["content"] = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
     ready = engine.format.prompt(messages, thinking=config.thinking, effort=config.effort)
     seen = engine.see(ready.ids, pictures)
+    if tell is not None:
+        for picture, (_, rows) in zip(pictures, seen.places, strict=True):
+            tell(described(picture, rows))
     return config.request(
         seen.ids, embeddings=seen.embeddings, media=seen.media, boundaries=seen.moved(ready.boundaries)
     )

@@ -318,6 +318,16 @@ class Engine:
             return Prompt(list(ids), None, ())
         return self.run_exclusive(lambda: eye.prompt(ids, pictures))
 
+    def picture_tokens(self, picture: Picture) -> int:
+        """What a picture would take of the context. Does not wait for the model thread.
+
+        Raises:
+            ImageUnsupported: when the model reads text only.
+        """
+        eye: Eye | None = getattr(self.target, "eye", None)
+        check_pictures(self.spec.name, eye, [picture])
+        return eye.tokens(picture) if eye is not None else 0
+
     def run_exclusive(self, work: Callable[[], T]) -> T:
         """Run `work` on the model thread between two rounds and wait for it."""
         return self.scheduler.run_exclusive(work).result()

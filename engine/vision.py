@@ -76,7 +76,11 @@ class Eye(Protocol):
     """How one loaded model sees pictures. Made by its family, on the model thread."""
 
     def tokens(self, picture: Picture) -> int:
-        """Rows that the picture takes in a prompt."""
+        """Rows that the picture takes in a prompt. Any thread may ask, and no pixel is looked at.
+
+        Raises:
+            ImageUnsupported: what sees is not installed.
+        """
         ...
 
     def prompt(self, ids: Sequence[int], pictures: Sequence[Picture]) -> Prompt:
@@ -113,6 +117,12 @@ _MENTION = re.compile(r"""(?<!\S)@(?:"([^"\n]+)"|'([^'\n]+)'|((?:\\.|[^\s\\])+))
 def looks_like_picture(text: str) -> bool:
     """Whether a typed or pasted word is the path of an existing picture file."""
     return _existing(text) is not None
+
+
+def picture_path(word: str) -> Path:
+    """The file that a word names, in any of the ways that a shell or a drop onto the terminal writes it; as written
+    when there is none."""
+    return _existing(word) or Path(word.strip().strip("'\"")).expanduser()
 
 
 def attached(text: str) -> list[str | Path]:
@@ -167,6 +177,12 @@ def check_pictures(model: str, eye: Eye | None, pictures: Sequence[Picture]) -> 
         raise ImageUnsupported(
             f"{model} reads text only: choose a model that sees pictures, or leave {pictures[0].name} out."
         )
+
+
+def described(picture: Picture, rows: int = 0) -> str:
+    """`cat.png 1024×768 · 812 KB · 1,196 tokens · first of 3 frames`."""
+    parts = [f"{picture.name} {picture.width}×{picture.height}", f"{max(1, picture.nbytes // 1024)} KB"]
+    return " · ".join([*parts, *([f"{rows:,} tokens"] if rows else []), *([picture.note] if picture.note else [])])
 
 
 def _bytes_of(source: str | Path | bytes) -> tuple[bytes, str]:

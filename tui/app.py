@@ -26,6 +26,7 @@ from engine import paths
 from engine.core import Event, Failed, Finished, Tokens
 from tui import crash, prefs
 from tui.actions import Actions
+from tui.attaching import Attaching
 from tui.bridge import Bridge
 from tui.chat import Turn
 from tui.chats import Chats
@@ -42,6 +43,7 @@ from tui.race import Races
 from tui.screen_commands import ScreenCommands
 from tui.theme import ANSI, defaults, to_textual
 from tui.widgets.answer_view import AnswerView
+from tui.widgets.attachments import Attachments
 from tui.widgets.composer import Composer
 from tui.widgets.header import ChatHeader, HeaderState
 from tui.widgets.loading import Notice
@@ -62,7 +64,7 @@ SHARE = 3
 PANEL_EVERY = 0.25
 
 
-class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, Actions, App[int]):
+class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, Attaching, Actions, App[int]):
     """The app."""
 
     CSS_PATH = Path(__file__).with_name("app.tcss")
@@ -124,6 +126,7 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, Ac
         yield Ribbon(id="ribbon")
         yield TaskRow(id="task")
         yield Suggest(id="suggest")
+        yield Attachments(id="attachments")
         yield Composer(self.history, id="composer")
         yield Footer(show_command_palette=False)
 

@@ -6,6 +6,7 @@ A leading space or a second slash sends a slash as text.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,12 +17,12 @@ from typing import Protocol
 import themes
 from engine.errors import DsparkError
 from engine.sanitize import one_line
-from engine.vision import check_pictures
+from engine.vision import picture_path
 from themes import Theme
 from tui import choices, compare, export, importer, setting_commands
 from tui.chat import Chat
 from tui.controller import Controller
-from tui.pictures import described
+from tui.pictures import look
 from tui.store import Store
 
 Result = str | None
@@ -227,15 +228,16 @@ def _compare(host: Host, words: str) -> Result:
     return compare.table(answers, float(getattr(calibration, "plain", 0.0) or 0.0))
 
 
-def _image(host: Host, words: str) -> Result:
+async def _image(host: Host, words: str) -> Result:
     if not words:
         return "/image FILE sends a picture with the next message; @FILE in the message does the same."
-    engine = host.controller.engine
-    picture = host.controller.album.attach(words)
-    if engine is not None and not engine.spec.vision:
-        host.controller.album.waiting.pop()
-        check_pictures(engine.spec.name, None, [picture])
-    return f"{described(picture)}: goes with the next message."
+    path = picture_path(words).absolute()
+    # A large file takes a while, and so does what prepares pictures, the first time.
+    found = await asyncio.to_thread(look, path, host.controller.engine)
+    if found.trouble:
+        return found.text
+    host.controller.album.waiting.append(path)
+    return f"{found.text}: goes with the next message."
 
 
 def _ctx(host: Host, words: str) -> Result:

@@ -12,10 +12,10 @@ from pathlib import Path
 from engine.config import Config
 from engine.core import Event, Failed, Finished, Prefilled, Round
 from engine.vision import Prompt as Seen
-from engine.vision import attached
+from engine.vision import attached, described
 from tui.chat import Chat, Status, Turn
 from tui.engine_port import DrafterLike, EngineLike, Listener, TicketLike
-from tui.pictures import Album, described
+from tui.pictures import Album
 from tui.stats import Tally
 
 log = logging.getLogger("dspark.tui")

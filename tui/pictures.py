@@ -7,11 +7,13 @@ leaves it. What names no picture file stays text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.errors import PictureUnreadable
-from engine.vision import Picture, attached, check_pictures, read_picture
+from engine.errors import DsparkError, PictureUnreadable
+from engine.vision import Picture, attached, check_pictures, described, read_picture
+from tui.engine_port import EngineLike
 
 
 class Album:
@@ -21,16 +23,6 @@ class Album:
         self.waiting: list[Path] = []
         """To be sent with the next message."""
         self._sent: dict[tuple[int, str, Path], Picture] = {}
-
-    def attach(self, name: str) -> Picture:
-        """Send this file with the next message.
-
-        Raises:
-            PictureUnreadable: when it is no picture that can be used.
-        """
-        picture = read_picture(name.strip().strip("'\""))
-        self.waiting.append(Path(name.strip().strip("'\"")).expanduser().absolute())
-        return picture
 
     def join(self, text: str) -> str:
         """The message with what waits in front of it."""
@@ -83,7 +75,29 @@ class Album:
         return self._sent[key]
 
 
-def described(picture: Picture, rows: int = 0) -> str:
-    """`cat.png 1024×768 · 812 KB · 1,196 tokens · first of 3 frames`."""
-    parts = [f"{picture.name} {picture.width}×{picture.height}", f"{max(1, picture.nbytes // 1024)} KB"]
-    return " · ".join([*parts, *([f"{rows:,} tokens"] if rows else []), *([picture.note] if picture.note else [])])
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """One picture of the message being written, as a line for people."""
+
+    text: str
+    trouble: bool = False
+    """It will not be sent."""
+
+
+def look(path: Path, engine: EngineLike | None) -> Attachment:
+    """What goes with the message and what it will cost; or why it will not go. Reads the file, so not for a drawing
+    thread."""
+    try:
+        picture = read_picture(path)
+        if engine is None:
+            return Attachment(described(picture))
+        if not engine.spec.vision:
+            check_pictures(engine.spec.name, None, [picture])
+        return Attachment(described(picture, engine.picture_tokens(picture)))
+    except DsparkError as error:
+        return Attachment(str(error), True)
+
+
+def mentioned(text: str) -> list[Path]:
+    """Pictures named in a message, in order."""
+    return [part for part in attached(text) if isinstance(part, Path)]

@@ -178,6 +178,8 @@ class Plain:
         turn = self.controller.begin(text)
         self._save(turn)
         self.controller.submit(turn, events.put)
+        for image in turn.images:
+            self.say(f"[image: {image}]")
         writer = Writer(self._out, self._style)
         self._out.write("Model: " if self._style != "colour" else "")
         while self.controller.busy:

@@ -21,6 +21,7 @@ from engine.core import Media
 from engine.errors import ImageUnsupported, WeightsMissing
 from engine.vision import Picture, Prompt
 
+PROCESSING = "mlx_vlm.models.muse_glimmer.processing_muse_glimmer"
 PARTS = ("vision_tower", "vision_adapter", "vision_projection")
 KEEP_BYTES = 256 * 2**20
 """Features of pictures that earlier turns showed, so that a later turn does not look at them again."""
@@ -40,7 +41,13 @@ class MuseEye:
         self._features: OrderedDict[str, mx.array] = OrderedDict()
 
     def tokens(self, picture: Picture) -> int:
-        return self._grid(picture) + 2
+        """By the processor's own rule for sizes."""
+        processor = self._preparing()
+        cell = int(processor.patch_size) * int(processor.merge_size)
+        height, width = _library(PROCESSING).smart_resize(
+            picture.height, picture.width, cell, processor.max_image_tokens
+        )
+        return (height // cell) * (width // cell) + 2
 
     def prompt(self, ids: Sequence[int], pictures: Sequence[Picture]) -> Prompt:
         places = sum(i == self._placeholder for i in ids)
@@ -92,20 +99,17 @@ class MuseEye:
 
     # Looking --------------------------------------------------------------------------------------------------------
 
-    def _process(self, picture: Picture) -> tuple[np.ndarray, list[int]]:
-        """Patches [n, d] and the grid (1, height, width) of one picture."""
+    def _preparing(self) -> Any:
         if self._processor is None:
-            module = _library("mlx_vlm.models.muse_glimmer.processing_muse_glimmer")
             stored = _json(self._folder / "processor_config.json")
             options = stored.get("image_processor", stored)
-            self._processor = module.MuseGlimmerImageProcessor(**options)
-        found = self._processor(images=[picture.image])
-        return found["pixel_values"], [int(x) for x in found["image_grid_thw"][0]]
+            self._processor = _library(PROCESSING).MuseGlimmerImageProcessor(**options)
+        return self._processor
 
-    def _grid(self, picture: Picture) -> int:
-        """Rows of the picture itself."""
-        _, (_, height, width) = self._process(picture)
-        return height * width // int(self._config["vision_config"]["merge_size"]) ** 2
+    def _process(self, picture: Picture) -> tuple[np.ndarray, list[int]]:
+        """Patches [n, d] and the grid (1, height, width) of one picture."""
+        found = self._preparing()(images=[picture.image])
+        return found["pixel_values"], [int(x) for x in found["image_grid_thw"][0]]
 
     def _look(self, picture: Picture) -> mx.array:
         """Rows [n, H] before the norm that the body applies."""

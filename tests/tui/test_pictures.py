@@ -11,13 +11,16 @@ import pytest
 from PIL import Image
 
 from engine.config import Config
-from engine.core import Failed, Finished, Usage
+from engine.core import Failed, Finished, Media, Usage
 from engine.errors import ImageUnsupported, PictureUnreadable
 from engine.vision import Picture, Prompt
+from tests.tui.drive import running
 from tests.tui.fakes import FakeEngine, FakeSpec
 from tui import commands
+from tui.app import ChatApp
 from tui.controller import Controller
-from tui.pictures import Album
+from tui.pictures import Album, Attachment
+from tui.widgets.attachments import Attachments, rows
 
 
 def save(path: Path, colour: str, size: tuple[int, int] = (8, 6)) -> Path:
@@ -33,7 +36,10 @@ class Seeing(FakeEngine):
     def see(self, ids: Sequence[int], pictures: Sequence[Picture]) -> Prompt:
         self.seen = pictures
         places = tuple((i, 5) for i in range(len(pictures)))
-        return Prompt(list(ids), None, tuple(p.key for p in pictures), places)
+        return Prompt(list(ids), None, tuple(Media(p.key, i, 5) for i, p in enumerate(pictures)), places)
+
+    def picture_tokens(self, picture: Picture) -> int:
+        return 5
 
 
 def controller(vision: bool = True) -> tuple[Controller, Any]:
@@ -64,7 +70,7 @@ def test_a_named_picture_is_sent_in_its_place(tmp_path: Path) -> None:
     assert say(made, f"what is @{path} here?") == []
     assert [p.name for p in engine.seen] == ["cat.png"]
     request = engine.tickets[-1].request
-    assert request.media == tuple(p.key for p in engine.seen)
+    assert [m.key for m in request.media] == [p.key for p in engine.seen]
     text = "".join(chr(i) for i in request.prompt)
     assert text.index("what is ") < text.index("'image'") < text.index(" here?")
     assert made.chat.turns[-1].images == ("cat.png 8×6 · 1 KB · 5 tokens",)
@@ -125,7 +131,11 @@ async def test_the_image_command_sends_with_the_next_message(tmp_path: Path) -> 
         controller = made
 
     host: Any = Host()
-    assert await commands.run(host, f"/image {path}") == "two words.png 8×6 · 1 KB: goes with the next message."
+    line = "two words.png 8×6 · 1 KB · 5 tokens"
+    for spelt in (f"'{path}'", str(path).replace(" ", "\\ "), f"file://{str(path).replace(' ', '%20')}"):
+        assert await commands.run(host, f"/image {spelt}") == f"{line}: goes with the next message."
+        assert made.album.waiting.pop() == path
+    assert await commands.run(host, f"/image {path}") == f"{line}: goes with the next message."
     assert "no file" in str(await commands.run(host, "/image /nowhere/x.png"))
     say(made, "what is it?")
     assert [p.name for p in engine.seen] == ["two words.png"]
@@ -135,6 +145,70 @@ async def test_the_image_command_sends_with_the_next_message(tmp_path: Path) -> 
     made.engine.spec = FakeSpec(vision=False)  # type: ignore[union-attr,misc]
     assert "reads text only" in str(await commands.run(host, f"/image {path}"))
     assert made.album.waiting == []
+
+
+def attachments(app: ChatApp) -> list[str]:
+    row = app.query_one(Attachments)
+    assert row.display == bool(row.shown)
+    return [("!" if a.trouble else "") + a.text for a in row.shown]
+
+
+async def wait_for(pilot: Any, app: ChatApp, wanted: list[str]) -> None:
+    for _ in range(200):
+        await pilot.pause(0.02)
+        if attachments(app) == wanted:
+            return
+    assert attachments(app) == wanted
+
+
+async def test_the_cost_is_shown_before_sending(tmp_path: Path) -> None:
+    """Named, pasted, waiting: each picture of the message has a row with what it is and costs."""
+    engine = Seeing(manual=True)
+    engine.spec = FakeSpec(vision=True)
+    red, blue = save(tmp_path / "red.png", "red"), save(tmp_path / "two words.png", "blue", (30, 20))
+    async with running(engine, size=(100, 30)) as (app, pilot, _):
+        app.composer.load_text("look:\n")
+        app.composer.move_cursor(app.composer.document.end)
+        app.composer.paste(f"'{blue}'")
+        await wait_for(pilot, app, ["two words.png 30×20 · 1 KB · 5 tokens"])
+        app.composer.load_text(f"@{red} and @'{blue}'")
+        both = ["red.png 8×6 · 1 KB · 5 tokens", "two words.png 30×20 · 1 KB · 5 tokens"]
+        await wait_for(pilot, app, both)
+        app.composer.load_text("no picture")
+        await wait_for(pilot, app, [])
+        app.composer.load_text(f"/image {red}")
+        app.composer.action_send()
+        await wait_for(pilot, app, both[:1])
+        app.composer.load_text("what is it?")
+        app.composer.action_send()
+        await wait_for(pilot, app, [])
+        assert [p.name for p in engine.seen] == ["red.png"]
+
+
+async def test_what_cannot_be_sent_is_said_before_it_is(tmp_path: Path) -> None:
+    engine = Seeing(manual=True)
+    engine.spec = FakeSpec(vision=True)
+    path = tmp_path / "cat.png"
+    path.write_bytes(b"no picture")
+    async with running(engine, size=(100, 30)) as (app, pilot, _):
+        app.composer.load_text(f"@{path} what is it?")
+        await wait_for(pilot, app, ["!cat.png is not a picture that can be read: use PNG, JPEG, WebP or GIF."])
+        save(path, "red")  # saved anew while the message is being written
+        app.composer.load_text(f"@{path} what is it now?")
+        await wait_for(pilot, app, ["cat.png 8×6 · 1 KB · 5 tokens"])
+        engine.spec = FakeSpec(vision=False)
+        app.controller.engine = Seeing(manual=True)
+        app.pictures_changed()
+        await wait_for(
+            pilot, app, ["!fake-135m reads text only: choose a model that sees pictures, or leave cat.png out."]
+        )
+
+
+def test_more_pictures_than_rows() -> None:
+    lines = rows([Attachment(f"{i}.png") for i in range(5)], 80).plain.split("\n")
+    assert lines == ["└ image: 0.png", "└ image: 1.png", "└ and 3 more images"]
+    assert rows([Attachment("a\x1b[31m\nb.png", True)], 80).plain == "└ not sent: a b.png"
+    assert len(rows([Attachment("x" * 200)], 40).plain) <= 40
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -36,6 +36,17 @@ VISION = {
     "mlx_vlm.models.muse_glimmer.muse_glimmer:VisionAdapter.__init__": {"config"},
     "mlx_vlm.models.muse_glimmer.config:ModelConfig.from_dict": {"params"},
     "mlx_vlm.models.muse_glimmer.processing_muse_glimmer:MuseGlimmerImageProcessor.__call__": {"images"},
+    "mlx_vlm.models.muse_glimmer.processing_muse_glimmer:MuseGlimmerImageProcessor.__init__": {
+        "patch_size",
+        "merge_size",
+        "max_image_tokens",
+    },
+    "mlx_vlm.models.muse_glimmer.processing_muse_glimmer:smart_resize": {
+        "height",
+        "width",
+        "patch_size",
+        "max_tokens",
+    },
 }
 
 

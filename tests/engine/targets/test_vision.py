@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,21 @@ def test_a_spelt_placeholder_is_text(loaded: Loaded, eye: MuseEye) -> None:
 def test_places_and_pictures_must_match(eye: MuseEye, places: int, pictures: list[Picture]) -> None:
     with pytest.raises(ImageUnsupported, match=f"{places} places for pictures and {len(pictures)}"):
         eye.prompt([5, *[PATCH] * places], pictures)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 200), (200, 3), (16, 24), (17, 23), (640, 480), (31, 1000), (999, 998)])
+def test_what_a_picture_will_cost_is_exact(
+    eye: MuseEye, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told before it is sent, from any thread, without looking at it."""
+    shown = picture(5, *size)
+    told: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(eye, "_see", lambda *_: pytest.fail("it was looked at"))
+        thread = threading.Thread(target=lambda: told.append(eye.tokens(shown)))
+        thread.start()
+        thread.join()
+    assert told == [eye.prompt([PATCH], [shown]).media[0].rows]
 
 
 def test_no_pictures_is_an_ordinary_prompt(eye: MuseEye) -> None:
