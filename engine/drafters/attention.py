@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from engine import rotary
 from engine.drafters.config import DrafterConfig, LayerRule, Rope
 from engine.drafters.context import LayerStore
 from engine.drafters.tensors import Matrix, Tensors
@@ -23,10 +24,15 @@ class Rotary:
         periods = rope.periods()
         self._periods = None if periods is None else mx.array(periods, dtype=mx.float32)
         self._scale = rope.yarn.attention_factor if rope.yarn else 1.0
+        self._turn = rotary.Tables(self._reference, rope.dims, rope.interleaved) if rotary.tabled() else self._reference
 
     def __call__(self, x: mx.array, offset: int) -> mx.array:
         """x [1, heads, n, dim], its rows at positions offset, offset + 1, ..."""
-        y = mx.fast.rope(
+        y = (self._turn if x.dtype == mx.float32 else self._reference)(x, offset)
+        return y if self._scale == 1.0 else y * self._scale
+
+    def _reference(self, x: mx.array, offset: int) -> mx.array:
+        return mx.fast.rope(
             x,
             self._rope.dims,
             traditional=self._rope.interleaved,
@@ -35,7 +41,6 @@ class Rotary:
             offset=offset,
             freqs=self._periods,
         )
-        return y if self._scale == 1.0 else y * self._scale
 
 
 def block_mask(first: int, start: int, width: int, rule: LayerRule) -> mx.array | None:

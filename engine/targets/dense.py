@@ -13,6 +13,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from engine.dispatch import OpDispatch
 from engine.errors import UnsupportedModel
 from engine.state.append import AppendKV
 from engine.state.base import LayerState, State
@@ -32,6 +33,8 @@ class MlxTarget:
 
     kv_bits: int = 0
     """Bits of the keys and values of full attention; 0 keeps them as they are computed."""
+    ops: OpDispatch | None = None
+    """Which implementations serve it, for the calibration's key."""
     eye: Eye | None = None
     """How this model sees pictures; None for a model that reads text only."""
 
