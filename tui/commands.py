@@ -119,8 +119,11 @@ async def run(host: Host, text: str) -> Result:
 def _drafter(host: Host, words: str) -> Result:
     controller = host.controller
     if not words:
-        rows = [f"{'›' if d.name == controller.drafter else ' '} {d.name}" + ("" if d.available else f": {d.reason}")
-                for d in controller.drafters]  # fmt: skip
+        rows: list[str] = []
+        for drafter in controller.drafters:
+            note = drafter.detail if drafter.available else drafter.reason or "not available"
+            mark = "›" if drafter.name == controller.drafter else " "
+            rows.append(f"{mark} {drafter.name}" + (f": {note}" if note else ""))
         return "\n".join(rows) or "The model is not loaded yet."
     return controller.use(words) or f"Drafter {words}, from the next round on."
 

@@ -17,7 +17,7 @@ Listener = Callable[[Event], None]
 
 
 class DrafterLike(Protocol):
-    """A drafter as listed; one that cannot run says why."""
+    """A drafter as listed; one that cannot run says why, and one that can may have something to be known."""
 
     @property
     def name(self) -> str: ...
@@ -27,6 +27,8 @@ class DrafterLike(Protocol):
     def available(self) -> bool: ...
     @property
     def reason(self) -> str: ...
+    @property
+    def detail(self) -> str: ...
 
 
 class TicketLike(Protocol):

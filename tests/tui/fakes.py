@@ -19,6 +19,7 @@ class FakeDrafter:
     source: Source = Source.DRAFT
     available: bool = True
     reason: str = ""
+    detail: str = ""
 
 
 @dataclass

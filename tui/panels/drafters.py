@@ -1,4 +1,5 @@
-"""All drafters of this model: the current one marked, those that cannot run with the reason."""
+"""All drafters of this model: the current one marked, those that cannot run with the reason, those that draft worse
+than they should with what is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ def draw(figures: Figures, width: int) -> Content:
         mark = "›" if current else " "
         name = one_line(drafter.name)
         if drafter.available:
-            rows.append(Content.assemble(f"{mark} {number} ", (name, "bold" if current else "")))
+            detail = (f": {one_line(drafter.detail)}", "$warning") if drafter.detail else ""
+            row = Content.assemble(f"{mark} {number} ", (name, "bold" if current else ""), detail)
+            rows.append(row.truncate(width, ellipsis=True))
         else:
             text = f"{mark} {number} {name}: {one_line(drafter.reason) or 'not available'}"
             rows.append(Content.styled(text, "$faint").truncate(width, ellipsis=True))
