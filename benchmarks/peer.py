@@ -4,7 +4,8 @@
 
 mlx-dspark is somebody else's program and lives in an environment of its own (pip install mlx-dspark==0.20.3). Both
 sides get the same BLAS library, float32, whole blocks, no lookup, no quantisation, greedy. Tokens beyond the budget,
-which mlx-dspark returns, are not counted. One JSON line, then a table.
+which mlx-dspark returns, are not counted. Processor time is of whole calls, reading the prompt included, on both sides.
+One JSON line, then a table.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,7 +100,9 @@ def work(side: str, folder: Path) -> int:
         try:
             if pair not in loaded:
                 loaded[pair] = make(folder / "targets" / job["target"], folder / "drafters" / pair)
+            began = time.process_time()
             answer = loaded[pair](job["prompt"], job["tokens"])
+            answer["cpu_ms"] = (time.process_time() - began) * 1e3
         except Exception as error:  # noqa: BLE001  (the other program's failures are results)
             answer = {"error": f"{type(error).__name__}: {error}"}
         print("\x1e" + json.dumps({**answer, "blas": backend.BLAS.kind}), flush=True)
@@ -145,6 +149,7 @@ def compare(pair: str, folder: Path, mine: Worker, theirs: Worker, trials: int, 
             return {"pair": pair, "error": answer["error"]}
     speeds: dict[str, list[float]] = {"ours": [], "peer": []}
     ratios: list[float] = []
+    by_processor: list[float] = []
     counts = {"ours": [0, 0], "peer": [0, 0]}
     same, blas = True, ""
     for trial in range(trials):
@@ -158,6 +163,7 @@ def compare(pair: str, folder: Path, mine: Worker, theirs: Worker, trials: int, 
                 counts[name][0] += decoded
                 counts[name][1] += answer["rounds"]
             ratios.append(speeds["ours"][-1] / speeds["peer"][-1])
+            by_processor.append(answers["peer"]["cpu_ms"] / answers["ours"]["cpu_ms"])
             blas = "/".join(a["blas"] for _, a in sorted(answers.items()))
             same = same and answers["ours"]["tokens"] == answers["peer"]["tokens"]
     ratios.sort()
@@ -168,6 +174,7 @@ def compare(pair: str, folder: Path, mine: Worker, theirs: Worker, trials: int, 
         **{f"{n}_tok_s": statistics.median(s) for n, s in speeds.items()},
         "ratio": statistics.median(ratios),
         "ratio_quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]],
+        "cpu_ratio": statistics.median(by_processor),
         "blas": blas,
     }
 
@@ -190,14 +197,15 @@ def main() -> int:
     for worker in workers:
         worker.close()
     print(json.dumps({"benchmark": "peer", "load": os.getloadavg()[0], "trials": args.trials, "rows": rows}))
-    print(f"{'pair':<20}{'committed/round':>24}{'tokens/s':>20}{'ratio':>8}  same tokens")
+    print(f"{'pair':<20}{'committed/round':>24}{'tokens/s':>20}{'ratio':>8}{'by cpu':>8}  same tokens")
     for row in rows:
         if "error" in row:
             print(f"{row['pair']:<20}  {row['error']}")
             continue
         committed = f"{row['ours_committed']:.2f} : {row['peer_committed']:.2f}"
         speed = f"{row['ours_tok_s']:.0f} : {row['peer_tok_s']:.0f}"
-        print(f"{row['pair']:<20}{committed:>24}{speed:>20}{row['ratio']:>8.2f}  {row['same_tokens']}")
+        ratios = f"{row['ratio']:>8.2f}{row['cpu_ratio']:>8.2f}"
+        print(f"{row['pair']:<20}{committed:>24}{speed:>20}{ratios}  {row['same_tokens']}")
     return 0
 
 
