@@ -9,9 +9,13 @@ import json
 import tomllib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from tui.keys import KEYS
+from engine.sanitize import one_line
+from tui.keymap import keymap
+
+Mouse = Literal["on", "wheel", "off"]
+MICE: tuple[Mouse, ...] = ("on", "wheel", "off")
 
 
 @dataclass(slots=True)
@@ -53,26 +57,24 @@ class Wishes:
     """Tables of the settings file that belong to the app."""
 
     keys: dict[str, str]
-    mouse: bool = True
+    mouse: Mouse = "on"
     notes: tuple[str, ...] = ()
     """Sentences about entries that were not understood."""
 
 
 def wishes(path: Path) -> Wishes:
-    """`[keys]` (id = "key,key") and `[app]` (mouse = false) of the settings file."""
+    """`[keys]` (id = "key,key") and `[app]` (mouse = "wheel") of the settings file."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # the command line has said so already
         return Wishes({})
-    notes: list[str] = []
-    known = {key.id for key in KEYS if key.keys}
-    keys: dict[str, str] = {}
-    for id, value in _table(data, "keys").items():
-        if id in known and isinstance(value, str) and value.strip():
-            keys[id] = value
-        else:
-            notes.append(f"[keys] {id} is left out: ids are listed in docs/keys.md, values are like “ctrl+x”.")
-    return Wishes(keys, _table(data, "app").get("mouse", True) is not False, tuple(notes))
+    keys, notes = keymap(_table(data, "keys"))
+    given = _table(data, "app").get("mouse", "on")
+    word = ("on" if given else "off") if isinstance(given, bool) else given
+    mouse = next((m for m in MICE if m == word), None)
+    if mouse is None:
+        notes.append(f"[app] mouse is on, wheel or off, not {one_line(str(given))[:40]}; it is on.")
+    return Wishes(keys, mouse or "on", tuple(notes))
 
 
 def _table(data: dict[str, Any], name: str) -> dict[str, Any]:

@@ -41,8 +41,8 @@ def line(row: settings.Row) -> str:
 
 
 def decided(row: settings.Row) -> str:
-    """Who decided, when somebody did."""
-    return f" ({one_line(row.source)})" if row.source else ""
+    """Who decided, when somebody did; a file by its name."""
+    return f" ({one_line(row.source).rpartition('/')[2]})" if row.source else ""
 
 
 def set_choices(host: Host, words: str) -> Sequence[Choice]:

@@ -62,7 +62,7 @@ async def test_keys_are_remapped_by_id_and_odd_entries_are_named() -> None:
         assert app.transcript.view == "markdown"
         await pilot.press("f4")
         assert app.transcript.view == "markdown"
-        assert not app.wishes.mouse
+        assert app.wishes.mouse == "off"
         assert len(app.wishes.notes) == 2
 
 

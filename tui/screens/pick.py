@@ -28,6 +28,8 @@ class Item:
     disabled: bool = False
     current: bool | None = None
     """Marks the one in use; None in lists without one."""
+    column: int = 0
+    """Cells that the name takes at least, so that notes stand below each other."""
 
 
 class PickScreen(ModalScreen[str | None]):
@@ -73,9 +75,9 @@ class PickScreen(ModalScreen[str | None]):
         options.clear_options()
         for item in self.items(self.query_one(Input).value.strip()):
             mark = ("› " if item.current else "  ") if item.current is not None else ""
-            prompt = Content.assemble(
-                mark, one_line(item.name), (f"  {one_line(item.note)}" if item.note else "", "$faint")
-            )
+            name = Content(one_line(item.name))
+            room = " " * max(0, item.column - name.cell_length) + "  "
+            prompt = Content.assemble(mark, name, room, (one_line(item.note), "$faint"))
             options.add_option(Option(prompt, id=item.id, disabled=item.disabled))
         if options.option_count:
             options.highlighted = min(at or 0, options.option_count - 1)

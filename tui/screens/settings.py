@@ -19,6 +19,10 @@ Put = Callable[[str, str, bool], str]
 """(name, value, this session only) → the sentence that says what came of it. Raises UsageError."""
 
 
+LONGEST = 24
+COLUMN = 28
+
+
 class SettingsScreen(PickScreen):
     """Changes settings through `put` and stays open; returns nothing."""
 
@@ -38,13 +42,13 @@ class SettingsScreen(PickScreen):
     def items(self, filter: str) -> Sequence[Item]:
         words = [] if self._editing is not None else filter.lower().split()
         out: list[Item] = []
-        for row in self._rows():
-            later = "" if row.group in NOW else " · from the next start on"
-            note = f"{row.help}{decided(row)}{later}"
-            if all(word in f"{row.name} {note}".lower() for word in words):
+        # What is changed often stands first.
+        for row in sorted(self._rows(), key=lambda row: row.group not in NOW):
+            if all(word in f"{row.name} {row.help} {row.source}".lower() for word in words):
                 value = one_line(row.value) or "empty"
-                value = value if len(value) <= 16 else value[:15] + "…"
-                out.append(Item(row.name, f"{row.name:<19} {value:<16}", note))
+                value = value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
+                later = "" if row.group in NOW else " · next start"
+                out.append(Item(row.name, f"{row.name} = {value}", f"{row.help}{decided(row)}{later}", column=COLUMN))
         return out
 
     def action_choose(self, session: bool = False) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import ClassVar
 
 from rich.text import Text
 from textual import events
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.document._document import Location
 from textual.message import Message
@@ -49,6 +51,9 @@ class Composer(TextArea):
         & .text-area--cursor-line { background: transparent; }
     }
     """
+
+    # Ctrl+Z belongs to the shell.
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+underscore,super+z", "undo", show=False)]
 
     class Submitted(Message):
         """The user sent `text`."""
