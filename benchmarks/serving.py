@@ -1,9 +1,12 @@
-"""Load on a running server: latency and throughput at several concurrencies, with vLLM's definitions.
+"""Load on running servers: latency and throughput at several concurrencies, with vLLM's definitions.
 
-    python benchmarks/serving.py --url http://127.0.0.1:8080 --concurrency 1,2,4 --requests 8 --max-tokens 64
+    python benchmarks/serving.py --server http://127.0.0.1:8080 --concurrency 1,2,4 --requests 8 --max-tokens 64
+    python benchmarks/serving.py --server ours=http://127.0.0.1:8080,pid=4711 --server theirs=http://127.0.0.1:8081
 
 TTFT: request sent to first text. TPOT: (end - first text) / (tokens - 1). ITL: between text chunks. Works on any OpenAI
-chat server that reports usage in streams; the acceptance columns need this project's `x_dspark` block.
+chat server that reports usage in streams; the acceptance columns need this project's `x_dspark` block. Several servers
+are asked in turn within each trial, so that a machine that drifts drifts for all. With a process id (Linux) the
+processor time of a token is reported as well, which a busy machine distorts less than the clock.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import time
 from dataclasses import asdict, dataclass, field
@@ -49,9 +53,32 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class Server:
+    name: str
+    url: str
+    pid: int | None = None
+
+    @classmethod
+    def read(cls, text: str) -> Server:
+        """[name=]url[,pid=number]"""
+        head, _, pid = text.partition(",pid=")
+        name, _, url = head.rpartition("=")
+        return cls(name or url, url, int(pid) if pid else None)
+
+    def cpu_s(self) -> float | None:
+        """Seconds of processor time that the process has used so far."""
+        if self.pid is None:
+            return None
+        with open(f"/proc/{self.pid}/stat") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One line of the table."""
 
+    server: str
     concurrency: int
     requests: int
     seconds: float
@@ -64,6 +91,7 @@ class Row:
     acceptance: float | None
     accept_length: float | None
     cached_share: float
+    cpu_ms_per_token: float | None
 
 
 async def one(client: httpx.AsyncClient, args: argparse.Namespace, index: int) -> Sample:
@@ -112,29 +140,31 @@ def read(sample: Sample, event: dict[str, Any], now: float, last: float) -> None
         sample.cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
 
 
-async def level(args: argparse.Namespace, concurrency: int) -> tuple[Row, list[str]]:
+async def level(args: argparse.Namespace, server: Server, concurrency: int) -> tuple[Row, list[str]]:
     gate = asyncio.Semaphore(concurrency)
     headers = {"authorization": f"Bearer {args.api_key}"} if args.api_key else {}
     limits = httpx.Limits(max_connections=concurrency)
     async with httpx.AsyncClient(
-        base_url=args.url, timeout=args.timeout, limits=limits, headers=headers, trust_env=False
+        base_url=server.url, timeout=args.timeout, limits=limits, headers=headers, trust_env=False
     ) as client:
 
         async def gated(index: int) -> Sample:
             async with gate:
                 return await one(client, args, index)
 
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), server.cpu_s()
         samples = await asyncio.gather(*(gated(i) for i in range(args.requests)))
-        seconds = time.perf_counter() - began
-    return summary(concurrency, samples, seconds), [s.text for s in samples]
+        seconds, after = time.perf_counter() - began, server.cpu_s()
+    spent = None if cpu is None or after is None else after - cpu
+    return summary(server.name, concurrency, samples, seconds, spent), [s.text for s in samples]
 
 
-def summary(concurrency: int, samples: list[Sample], seconds: float) -> Row:
+def summary(name: str, concurrency: int, samples: list[Sample], seconds: float, cpu_s: float | None) -> Row:
     gaps = sorted(g for s in samples for g in s.gaps) or [0.0]
     drafted, accepted = sum(s.drafted for s in samples), sum(s.accepted for s in samples)
     rounds, tokens = sum(s.rounds for s in samples), sum(s.tokens for s in samples)
     return Row(
+        name,
         concurrency,
         len(samples),
         round(seconds, 3),
@@ -147,12 +177,13 @@ def summary(concurrency: int, samples: list[Sample], seconds: float) -> Row:
         round(accepted / drafted, 4) if drafted else None,
         round(tokens / rounds, 3) if rounds else None,
         round(sum(s.cached for s in samples) / max(1, sum(s.prompt for s in samples)), 4),
+        None if cpu_s is None else round(cpu_s * 1e3 / max(1, tokens), 2),
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", default="http://127.0.0.1:8080")
+    parser.add_argument("--server", action="append", type=Server.read, metavar="[NAME=]URL[,pid=PID]")
     parser.add_argument("--api-key", default="")
     parser.add_argument("--model", default="default")
     parser.add_argument("--drafter", default="")
@@ -161,20 +192,33 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--timeout", type=float, default=600.0)
+    parser.add_argument("--trials", type=int, default=1, help="rounds over all servers and levels")
     args = parser.parse_args()
+    args.server = args.server or [Server.read("http://127.0.0.1:8080")]
     rows: list[Row] = []
-    texts: list[list[str]] = []
-    asyncio.run(level(args, 1))  # warms the server up; not reported
-    for concurrency in (int(c) for c in args.concurrency.split(",")):
-        row, found = asyncio.run(level(args, concurrency))
-        rows.append(row)
-        texts.append(found)
+    texts: dict[str, list[list[str]]] = {}
+    for server in args.server:
+        asyncio.run(level(args, server, 1))  # warms it up; not reported
+    for _ in range(args.trials):
+        for concurrency in (int(c) for c in args.concurrency.split(",")):
+            for server in args.server:
+                row, found = asyncio.run(level(args, server, concurrency))
+                rows.append(row)
+                texts.setdefault(server.name, []).append(found)
+    report(args, rows, texts)
+
+
+def report(args: argparse.Namespace, rows: list[Row], texts: dict[str, list[list[str]]]) -> None:
     names = list(asdict(rows[0]))
     print("| " + " | ".join(names) + " |\n|" + "---|" * len(names))
     for row in rows:
         print("| " + " | ".join(str(v) for v in asdict(row).values()) + " |")
-    same = [sum(a == b for a, b in zip(texts[0], t, strict=True)) for t in texts]
-    print(json.dumps({"rows": [asdict(r) for r in rows], "texts_equal_to_first_level": same, "args": vars(args)}))
+    same = {
+        name: [sum(a == b for a, b in zip(levels[0], level, strict=True)) for level in levels]
+        for name, levels in texts.items()
+    }
+    given = {**vars(args), "server": [asdict(s) for s in args.server]}
+    print(json.dumps({"rows": [asdict(r) for r in rows], "texts_equal_to_first_level": same, "args": given}))
 
 
 if __name__ == "__main__":
