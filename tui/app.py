@@ -41,6 +41,7 @@ from tui.panels import Figures
 from tui.panels.prefix import share
 from tui.race import Races
 from tui.screen_commands import ScreenCommands
+from tui.reading import Reading
 from tui.theme import ANSI, defaults, to_textual
 from tui.widgets.answer_view import AnswerView
 from tui.widgets.attachments import Attachments
@@ -64,7 +65,7 @@ SHARE = 3
 PANEL_EVERY = 0.25
 
 
-class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, Attaching, Actions, App[int]):
+class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, Attaching, Reading, Actions, App[int]):
     """The app."""
 
     CSS_PATH = Path(__file__).with_name("app.tcss")

@@ -15,6 +15,7 @@ from enum import StrEnum
 from engine.core import Event, Failed, Finished, Prefilled, Prefilling, Round, Tokens, Usage
 from engine.sanitize import Sanitizer
 from engine.thinking import Segment, ThinkSplitter
+from tui.hindsight import Asked
 from tui.provenance import CODES, runs
 from tui.stats import Tally
 
@@ -67,6 +68,8 @@ class Answer:
     drafter: str = ""
     model: str = ""
     seed: int | None = None
+    asked: Asked | None = None
+    """The prompt and the sampling, for looking at its tokens again."""
     started: float = field(default_factory=time.time)
     first_ms: float | None = None
     """Time to the first token, from submit."""

@@ -135,31 +135,35 @@ class Chats(Base):
 
     # Branches ---------------------------------------------------------------------------------------------------------
 
-    async def answer_again(self, text: str | None = None) -> str | None:
-        """Answer the last message anew, or `text` in its place. The old turn stays in the store as a sibling."""
+    async def answer_again(self, text: str | None = None, turn: Turn | None = None) -> str | None:
+        """Answer the last message, or that of `turn`, anew, or `text` in its place. The old turn, and what followed it,
+        stay in the store as a branch."""
         chat = self.controller.chat
         if self.controller.engine is None or not chat.turns:
             return "There is nothing to answer again."
         if self.controller.busy:
             return "An answer is under way; Esc stops it."
-        last = chat.turns[-1]
-        await self.transcript.drop(last)
-        chat.turns.remove(last)
-        await self.begin(self.controller.begin(text or last.user))
+        old = turn if turn is not None and turn in chat.turns else chat.turns[-1]
+        gone = chat.turns[chat.turns.index(old) :]
+        del chat.turns[-len(gone) :]
+        for each in reversed(gone):
+            await self.transcript.drop(each)
+        await self.begin(self.controller.begin(text or old.user))
         return None
 
-    async def step_branch(self, words: str) -> str | None:
-        """Show the next or previous sibling of the last turn."""
+    async def step_branch(self, words: str, turn: Turn | None = None) -> str | None:
+        """Show the next or previous sibling of the last turn, or of `turn`."""
         chat = self.controller.chat
         if self.store is None or not chat.turns:
             return "There are no branches yet."
         if self.controller.busy:
             return "An answer is under way; Esc stops it."
         self.store.settle()
-        siblings = self.store.siblings(chat.id, chat.turns[-1].id)
+        here = (turn if turn is not None and turn in chat.turns else chat.turns[-1]).id
+        siblings = self.store.siblings(chat.id, here)
         if len(siblings) < 2:
             return "There is one answer here; /regen and /edit make branches."
-        at = siblings.index(chat.turns[-1].id)
+        at = siblings.index(here)
         at = (at + (-1 if words.startswith("p") else 1)) % len(siblings)
         await self.open_chat(chat.id, self.store.leaf(chat.id, siblings[at]))
         return f"Branch {at + 1} of {len(siblings)}."

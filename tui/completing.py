@@ -32,6 +32,7 @@ class Completing(Base):
         def say(self, text: str, severity: Any = "information") -> None: ...
         async def run_command(self, text: str) -> bool: ...
         async def send(self, text: str) -> None: ...
+        async def send_edited(self, text: str) -> bool: ...
 
     _project: Project | None = None
     _looking = False
@@ -113,7 +114,9 @@ class Completing(Base):
         self.composer.clear_sent()
         if await self.run_command(text):
             return
-        await self.send(text.removeprefix("/") if text.startswith("//") else text)
+        text = text.removeprefix("/") if text.startswith("//") else text
+        if not await self.send_edited(text):
+            await self.send(text)
 
     # The message that waits -------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from engine.vision import Prompt as Seen
 from engine.vision import attached, described
 from tui.chat import Chat, Status, Turn
 from tui.engine_port import DrafterLike, EngineLike, Listener, TicketLike
+from tui.hindsight import asked
 from tui.pictures import Album
 from tui.stats import Tally
 
@@ -95,6 +96,7 @@ class Controller:
                 conversation=self.chat.id,
                 id=turn.id,
             )
+            turn.answer.asked = asked(request)
             if engine.format.thinks:
                 turn.answer.splitter = engine.format.splitter(prompt.ids)
             self._ticket = engine.submit(request, listener)

@@ -52,7 +52,8 @@ KEYS: tuple[Key, ...] = (
     Key("history", "", "", "History", "earlier and later messages, from the first and last line", "↑ ↓"),
     Key("editor", "ctrl+g", "editor", "Editor", "write the message in $EDITOR"),
     Key("copy", "alt+y", "copy_answer", "Copy", "copy the last answer as Markdown", "/copy"),
-    Key("cursor", "alt+up,alt+down", "cursor", "Inspect", "inspect tokens and copy blocks of an answer", "/inspect"),
+    Key("block-up", "alt+up", "block(-1)", "Block", "a cursor over messages and the blocks of answers, one up"),
+    Key("block-down", "alt+down", "block(1)", "Block", "the same, one down"),
     Key("thought", "ctrl+t", "thought", "Reasoning", "fold or unfold the reasoning of the last answer", priority=True),
     Key("page-up", "pageup", "page(-1)", "Up", "scroll up; new text no longer moves the view", priority=True),
     Key("page-down", "pagedown", "page(1)", "Down", "scroll down", priority=True),
@@ -63,6 +64,20 @@ KEYS: tuple[Key, ...] = (
     Key("palette", "ctrl+p", "command_palette", "Commands", "all commands", "/", shown=True, priority=True),
     Key("quit", "ctrl+q", "quit", "Quit", "quit; the chat is saved", "/quit", shown=True, priority=True),
 )  # fmt: skip
+
+READING: tuple[Key, ...] = (
+    Key("block-previous", "up,k", "app.block(-1)", "Up", "the block above"),
+    Key("block-next", "down,j", "app.block(1)", "Down", "the block below"),
+    Key("block-copy", "y", "app.block_copy", "Copy", "copy the block; of a code block the code"),
+    Key("answer-copy", "Y", "app.block_copy(True)", "Copy all", "copy the whole answer"),
+    Key("block-inspect", "i,enter", "app.block_inspect", "Inspect", "its tokens, one by one",
+        "/inspect"),
+    Key("block-edit", "e", "app.block_edit", "Edit", "write the message of this turn anew, as a branch"),
+    Key("block-regenerate", "r", "app.block_again", "Again", "answer this turn again, as a branch"),
+    Key("block-branch", "b", "app.block_branch", "Branch", "the next branch at this turn"),
+    Key("block-fold", "space", "app.block_fold", "Fold", "fold or unfold the reasoning"),
+)  # fmt: skip
+"""While the block cursor is on; Esc, and typing elsewhere, leave it."""
 
 _NAMES = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "up": "↑", "down": "↓", "end": "End", "enter": "Enter"}
 
@@ -76,10 +91,19 @@ def bindings() -> list[Binding]:
     ]
 
 
+def reading_bindings() -> list[Binding]:
+    """For the conversation, which has the keyboard while the block cursor is on."""
+    return [Binding(key.keys, key.action, key.label, show=False, tooltip=key.help) for key in READING]
+
+
 def pretty(keys: str) -> str:
-    """`shift+tab` → `Shift+Tab`."""
-    return ", ".join("+".join(_NAMES.get(p, p.upper() if p[0] == "f" and p[1:].isdigit() else p.capitalize())
-                              for p in key.split("+")) for key in keys.split(",") if key)  # fmt: skip
+    """`shift+tab` → `Shift+Tab`; a letter alone is the letter that is typed."""
+    found = [key for key in keys.split(",") if key]
+    return ", ".join(key if len(key) == 1 else "+".join(map(_pretty_part, key.split("+"))) for key in found)
+
+
+def _pretty_part(part: str) -> str:
+    return _NAMES.get(part, part.upper() if part[0] == "f" and part[1:].isdigit() else part.capitalize())
 
 
 def table() -> str:
@@ -91,4 +115,6 @@ def table() -> str:
         if not name:
             name, also = also, ""
         rows.append(f"| {name} | {key.help} | {also} | `{key.id}` |".replace("\\", "\\\\"))
+    rows += ["", "While the block cursor is on (Alt+↑); Esc leaves it:", "", "| key | does | also |", "|---|---|---|"]
+    rows += [f"| {pretty(key.keys)} | {key.help} | {key.also} |" for key in READING]
     return "\n".join(rows) + "\n"

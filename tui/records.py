@@ -7,6 +7,7 @@ import zlib
 from typing import Any
 
 from engine.core import Prefilled, Round, Source, Usage
+from tui import hindsight
 from tui.chat import Answer, Span, Status
 from tui.provenance import CODES, decode, encode
 from tui.stats import Tally
@@ -45,6 +46,8 @@ def load_answer(row: Any) -> Answer:
             setattr(answer, name, meta[name])
     if "usage" in meta:
         answer.usage = Usage(**meta["usage"])
+    if "asked" in meta:
+        answer.asked = hindsight.load(meta["asked"])
     if "prefilled" in meta:
         answer.prefilled = Prefilled("", **meta["prefilled"])
     return answer
@@ -73,6 +76,8 @@ def _meta(answer: Answer) -> dict[str, Any]:
     }
     if answer.thought_ranges:
         meta |= {"thoughts": answer.thought_ranges, "replies": answer.reply_ranges, "thought_s": answer.thought_s}
+    if answer.asked is not None:
+        meta["asked"] = hindsight.dump(answer.asked)
     if p is not None:
         meta["prefilled"] = {name: getattr(p, name) for name in p.__slots__ if name != "request"}
     return meta
@@ -81,12 +86,13 @@ def _meta(answer: Answer) -> dict[str, Any]:
 def _round(r: Round) -> list[Any]:
     times = [round(x, 3) for x in (r.draft_ms, r.verify_ms, r.host_ms)]
     head = [r.index, r.start, list(r.tokens), list(r.drafted), r.accepted, str(r.source), r.drafter, r.cap]
-    return [*head, *times, r.width, r.rows, r.depth]
+    return [*head, *times, r.width, r.rows, r.depth, r.chain]
 
 
 def _unround(a: list[Any]) -> Round:
     index, start, tokens, drafted, accepted, source, *rest = a
-    return Round("", index, start, tuple(tokens), tuple(drafted), accepted, Source(source), *rest)
+    kept, chain = rest[:8], rest[8] if len(rest) > 8 else ""  # older records have no chain
+    return Round("", index, start, tuple(tokens), tuple(drafted), accepted, Source(source), *kept, chain=chain)
 
 
 def _ends(answer: Answer) -> list[int]:

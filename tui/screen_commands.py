@@ -14,7 +14,6 @@ from engine.sanitize import clean
 from themes import DEFAULT, Theme
 from tui import clipboard, commands, editor, settings
 from tui.screens.help import HelpScreen
-from tui.screens.inspector import InspectorScreen
 from tui.screens.pick import Item, ListScreen
 from tui.screens.sessions import SessionsScreen
 from tui.screens.settings import SettingsScreen
@@ -59,6 +58,7 @@ class ScreenCommands(Base):
         async def open_chat(self, id: str, head: str | None = None) -> None: ...
         async def step_branch(self, words: str) -> str | None: ...
 
+        def action_inspect(self) -> None: ...
     # Commands ---------------------------------------------------------------------------------------------------------
 
     async def run_command(self, text: str) -> bool:
@@ -96,7 +96,7 @@ class ScreenCommands(Base):
             case "branch":
                 return await self.step_branch(words)
             case "inspect":
-                self.action_cursor()
+                self.action_inspect()
             case "view":
                 return self._view(words)
             case "panels":
@@ -187,14 +187,6 @@ class ScreenCommands(Base):
             lambda name, value, session: settings.put(controller, name, value, session),
         )
         self.push_screen(screen, lambda _: self.show_header())
-
-    def action_cursor(self) -> None:
-        """Inspect the last answer."""
-        answer = next((t.answer for t in reversed(self.controller.chat.turns) if t.answer.spans), None)
-        if answer is None:
-            self.say("There is no answer to inspect yet.")
-        else:
-            self.push_screen(InspectorScreen(answer, self.transcript.decode))
 
     # The host of the commands -----------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tui.keys import KEYS, pretty, table
+from tui.keys import KEYS, READING, pretty, table
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "keys.md"
 
@@ -18,6 +18,8 @@ def test_ids_and_keys_are_unique() -> None:
     keys = [k for key in KEYS for k in key.keys.split(",") if k]
     assert len(set(ids)) == len(ids)
     assert len(set(keys)) == len(keys)
+    reading = [k for key in READING for k in key.keys.split(",")]
+    assert len(set(reading)) == len(reading)
 
 
 def test_keys_of_tmux_and_the_shell_are_left_alone() -> None:
@@ -27,4 +29,5 @@ def test_keys_of_tmux_and_the_shell_are_left_alone() -> None:
 def test_pretty() -> None:
     assert pretty("shift+tab") == "Shift+Tab"
     assert pretty("f4") == "F4"
+    assert pretty("y,Y,up") == "y, Y, ↑"
     assert pretty("alt+up,alt+down") == "Alt+↑, Alt+↓"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tui.markdown.lines import BLANK, Flow, Line
-from tui.markdown.render import Renderer, Source, code_label, code_lines, parser
-from tui.markdown.splitter import Closed, Splitter, forming
+from tui.markdown.render import Renderer, Source, children, code_label, code_lines, parser
+from tui.markdown.splitter import Closed, Splitter, forming, line_offsets
 
 _DROPPED = str.maketrans("", "", "\r\0")
 
@@ -17,6 +17,16 @@ _DROPPED = str.maketrans("", "", "\r\0")
 @dataclass(frozen=True, slots=True)
 class Block:
     """A closed stretch: its source range and its rows, for copying and for the block cursor."""
+
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a cursor over blocks stops at: a stretch of source and its rows."""
 
     start: int
     end: int
@@ -42,6 +52,7 @@ class Document:
         self._fence_rows = 0
         """Rows of the open fence that are complete; they stand at the front of `_open`."""
         self._fence_at = 0
+        self._parts: tuple[tuple[int, int, bool], list[Part]] = ((-1, 0, False), [])
 
     def feed(self, text: str, code: int) -> None:
         """Append `text`, all of it of class `code`."""
@@ -80,6 +91,26 @@ class Document:
         if y < n:
             return self._closed[y]
         return self._open[y - n] if y - n < len(self._open) else BLANK
+
+    def parts(self) -> list[Part]:
+        """Top-level blocks from top to bottom, found in the whole text: how it was cut makes no difference."""
+        key = (len(self.text), self.width, self.finished)
+        if self._parts[0] != key:
+            self._parts = key, self._find_parts()
+        return self._parts[1]
+
+    def _find_parts(self) -> list[Part]:
+        tokens = parser().parse(self.text)
+        renderer = Renderer(tokens, self._source(0, len(self.text)), self.width, final=self.finished)
+        starts = [*line_offsets(self.text, 0, len(self.text)), len(self.text)]
+        found: list[Part] = []
+        row = 0
+        for i, j in children(tokens):
+            first, last = tokens[i].map or (0, 0)
+            height = len(renderer.block(i, j, self.width))
+            found.append(Part(starts[first], starts[min(last, len(starts) - 1)], row, row + height))
+            row += height + 1
+        return [part for part in found if part.first < min(part.last, len(self))]
 
     def settle(self) -> int:
         """Bring the rows up to date; returns the first row that may have changed."""
@@ -174,3 +205,9 @@ def plain_lines(text: str, prov: bytes, width: int) -> list[Line]:
     flow = Flow()
     flow.add(text, "", prov)
     return flow.wrapped(max(1, width))
+
+
+def unfenced(text: str) -> str:
+    """The code of a block that is nothing but a fence; other text as it is."""
+    tokens = parser().parse(text)
+    return tokens[0].content.rstrip("\n") if len(tokens) == 1 and tokens[0].type == "fence" else text

@@ -92,7 +92,7 @@ class Splitter:
         spans = list(children(tokens))
         if not spans:
             return
-        starts = _line_offsets(text, base, complete)
+        starts = line_offsets(text, base, complete)
         first, last = spans[-1]
         at = starts[(tokens[first].map or [0])[0]]
         if first > 0:
@@ -131,7 +131,7 @@ def forming(line: str) -> bool:
     return _FORMING.fullmatch(line) is not None
 
 
-def _line_offsets(text: str, base: int, end: int) -> list[int]:
+def line_offsets(text: str, base: int, end: int) -> list[int]:
     offsets = [base]
     at = text.find("\n", base, end)
     while at >= 0:

@@ -9,7 +9,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tui.commands import table
-from tui.keys import KEYS, pretty
+from tui.keys import KEYS, READING, pretty
 
 COLOURS = (
     ("■ draft", "$source-draft", "proposed by a learned drafter and accepted by the model"),
@@ -47,6 +47,9 @@ def help_text() -> Content:
     for key in KEYS:
         names = pretty(key.keys) or key.also.split(", ")[0]
         parts += ["  ", (f"{names:<22}", "bold"), f" {key.help}\n"]
+    parts.append(("\nOn the block cursor\n", "bold $primary"))
+    for key in READING:
+        parts += ["  ", (f"{pretty(key.keys):<22}", "bold"), f" {key.help}\n"]
     parts.append(("\nCommands\n", "bold $primary"))
     for usage, text in table():
         parts += ["  ", (f"{usage:<34}", "bold"), f" {text}\n"]

@@ -1,18 +1,22 @@
-"""Token by token: where each came from, its round, its place in the block, and what was turned down there.
+"""Token by token: where each came from, its round, its place in the block, p, q, and what was turned down there.
 
-Everything shown is in the round records of the answer; probabilities are shown when the rounds carry them.
+What the round records hold is shown at once. p of the model and q of the drafter are computed again from the tokens
+before, when the cursor rests; a number that was not computed or recorded is not shown, and the reason is.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
+from textual.timer import Timer
 from textual.widgets import Static
 
 from engine.core import Round
@@ -21,6 +25,14 @@ from tui.chat import Answer
 from tui.provenance import NAMES
 from tui.trace import Decode
 
+if TYPE_CHECKING:
+    from engine.examine import Chance, Examination
+    from tui.hindsight import Hindsight
+
+log = logging.getLogger("dspark.tui")
+
+REST = 0.3
+"""Seconds that the cursor must rest before a round is computed again."""
 AROUND = 400
 """Characters shown on either side of the token."""
 
@@ -34,7 +46,7 @@ class InspectorScreen(ModalScreen[None]):
         width: 100; max-width: 96%; height: 90%; padding: 0 1; background: $surface; border: round $primary;
     }
     InspectorScreen VerticalScroll { height: 1fr; }
-    InspectorScreen #facts { height: auto; min-height: 9; border-top: solid $panel; padding-top: 1; }
+    InspectorScreen #facts { height: auto; min-height: 11; border-top: solid $panel; padding-top: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "move(-1)", show=False, priority=True),
@@ -45,11 +57,17 @@ class InspectorScreen(ModalScreen[None]):
         Binding("end", "move(1000000)", show=False, priority=True),
     ]
 
-    def __init__(self, answer: Answer, decode: Decode | None) -> None:
+    def __init__(
+        self, answer: Answer, decode: Decode | None, hindsight: Hindsight | None = None, index: int | None = None
+    ) -> None:
         super().__init__()
         self._answer = answer
         self._decode = decode
-        self.index = max(0, len(answer.spans) - 1)
+        self._hindsight = hindsight
+        self._note = ""
+        self._rests: Timer | None = None
+        last = max(0, len(answer.spans) - 1)
+        self.index = last if index is None else max(0, min(last, index))
 
     def compose(self) -> ComposeResult:
         with Vertical() as box:
@@ -77,7 +95,33 @@ class InspectorScreen(ModalScreen[None]):
 
     def _draw(self) -> None:
         self.query_one("#text", Static).update(text_around(self._answer, self.index))
-        self.query_one("#facts", Static).update(facts(self._answer, self.index, self._decode))
+        round = round_of(self._answer, self.index)
+        found = self._hindsight.known(round) if self._hindsight is not None and round is not None else None
+        if found is None and self._hindsight is not None and round is not None:
+            self._note = self._hindsight.obstacle() or "computing …"
+            if self._rests is not None:
+                self._rests.stop()
+            self._rests = self.set_timer(REST, lambda: self._look(round)) if self._note == "computing …" else None
+        self._show(found)
+
+    def _show(self, found: Examination | None) -> None:
+        shown = facts(self._answer, self.index, self._decode, found, self._note)
+        self.query_one("#facts", Static).update(shown)
+
+    @work(thread=True, group="look", exclusive=True, exit_on_error=False)
+    def _look(self, round: Round) -> None:
+        assert self._hindsight is not None
+        try:
+            found = self._hindsight.look(round)
+        except Exception as error:  # the edge of a look: the screen says it as a sentence
+            log.exception("a round could not be examined")
+            found = str(error) or type(error).__name__
+        self.app.call_from_thread(self._looked, round, found)
+
+    def _looked(self, round: Round, found: Examination | str) -> None:
+        if self.is_attached and round is round_of(self._answer, self.index):
+            self._note = found if isinstance(found, str) else ""
+            self._show(None if isinstance(found, str) else found)
 
 
 def text_around(answer: Answer, index: int) -> Content:
@@ -98,12 +142,20 @@ def text_around(answer: Answer, index: int) -> Content:
     return Content.assemble(*parts)
 
 
-def facts(answer: Answer, index: int, decode: Decode | None) -> Content:
+def round_of(answer: Answer, index: int) -> Round | None:
+    """The round that committed a token."""
+    if not answer.spans:
+        return None
+    return next((r for r in answer.rounds if r.index == answer.spans[index].round), None)
+
+
+def facts(
+    answer: Answer, index: int, decode: Decode | None, found: Examination | None = None, note: str = ""
+) -> Content:
     """What is known of one token."""
     if not answer.spans:
         return Content("")
-    span = answer.spans[index]
-    round = next((r for r in answer.rounds if r.index == span.round), None)
+    span, round = answer.spans[index], round_of(answer, index)
     rows: list[tuple[str, str]] = [("token", f"{answer.span_text(index)!r}  id {span.token}  position {span.position}")]
     rows.append(("source", _source(span.code, round, span.position)))
     if round is not None:
@@ -116,7 +168,7 @@ def facts(answer: Answer, index: int, decode: Decode | None) -> Content:
         rows.append(
             ("time", f"draft {round.draft_ms:.1f} · verify {round.verify_ms:.1f} · rest {round.host_ms:.1f} ms")
         )
-        rows += _probabilities(round, k, decode)
+        rows += _computed(found, k, decode) if found is not None else _recorded(round, k, decode, note)
     return Content("\n").join(Content.assemble((f"{name:<12}", "bold"), clean(value)) for name, value in rows)
 
 
@@ -139,11 +191,46 @@ def _rejected(round: Round, decode: Decode | None) -> str:
     return ", ".join(words) + ("  (only the first was judged)" if len(words) > 1 else "")
 
 
-def _probabilities(round: Round, k: int, decode: Decode | None) -> list[tuple[str, str]]:
-    if k >= len(round.logprobs):
-        return [("p", "not recorded; /set logprobs 5 records it from the next answer on")]
-    found = round.logprobs[k]
-    best = ", ".join(
-        f"{decode((token,)) if decode is not None else token!r} {math.exp(value):.3f}" for token, value in found.top
+def _word(token: int, decode: Decode | None) -> str:
+    return repr(decode((token,))) if decode is not None else str(token)
+
+
+def _computed(found: Examination, k: int, decode: Decode | None) -> list[tuple[str, str]]:
+    """From a fresh forward over the same tokens."""
+    if k >= len(found.places):
+        return []
+    place = found.places[k]
+    chosen, draft = place.chosen, place.draft
+    rows = [("p", _p_of(chosen))]
+    if draft is not None and draft.token != chosen.token:
+        rows.append(("draft here", f"{_word(draft.token, decode)}  p {_p_of(draft)}"))
+    if draft is not None:
+        rows.append(("q", _q_of(found, draft, place.confidence)))
+    best = " · ".join(
+        f"{_word(c.token, decode)} {c.p:.3f}" + (f" q {c.q:.3f}" if c.q is not None and not found.copied else "")
+        for c in place.best
     )
-    return [("p", f"{math.exp(found.logprob):.4f}"), ("best", best or "not recorded")]
+    rows.append(("best", best))
+    return rows
+
+
+def _p_of(chance: Chance) -> str:
+    return f"{chance.p:.4f}" + ("" if chance.law is None else f"  ({chance.law:.4f} under the sampling)")
+
+
+def _q_of(found: Examination, draft: Chance, confidence: float | None) -> str:
+    if found.copied:
+        return "1: copied from the text"
+    if draft.q is None:
+        return found.note or "none"
+    return f"{draft.q:.4f}" + ("" if confidence is None else f"  confidence {confidence:.3f}")
+
+
+def _recorded(round: Round, k: int, decode: Decode | None, note: str) -> list[tuple[str, str]]:
+    """What the round itself carries, and why there is no more."""
+    if k >= len(round.logprobs):
+        return [("p, q", note or "not recorded; /set logprobs 5 records p from the next answer on")]
+    kept = round.logprobs[k]
+    best = " · ".join(f"{_word(token, decode)} {math.exp(value):.3f}" for token, value in kept.top)
+    rows = [("p", f"{math.exp(kept.logprob):.4f}, recorded"), ("best", best or "not recorded")]
+    return [*rows, ("q", note)] if note else rows

@@ -21,7 +21,7 @@ from textual.widget import Widget
 
 from themes import SYNTAX
 from tui.chat import Answer
-from tui.markdown.document import Document, plain_lines
+from tui.markdown.document import Document, Part, plain_lines, unfenced
 from tui.markdown.lines import Line, Run
 from tui.provenance import NAMES
 from tui.trace import Decode, Trace
@@ -83,6 +83,7 @@ class AnswerView(Growing, Widget):
         *(f"md--{name}" for name in MARKDOWN_NAMES),
         *(f"source--{name}" for name in NAMES.values()),
         "answer--selection",
+        "answer--block",
     }
     DEFAULT_CSS = """
     AnswerView {
@@ -128,6 +129,7 @@ class AnswerView(Growing, Widget):
         & > .md--round-bar { color: $faint; &:ansi { text-style: dim; } }
         & > .md--meta { color: $faint; &:ansi { text-style: dim; } }
         & > .md--fault { color: $error; }
+        & > .answer--block { background: $panel; &:ansi { text-style: reverse; } }
         & > .answer--selection { background: $screen-selection-background; }
     }
     """
@@ -148,6 +150,8 @@ class AnswerView(Growing, Widget):
         self._strips: dict[int, Strip] = {}
         self._styles: dict[tuple[str, int], Style] = {}
         self._height = 0
+        self._marked = range(0)
+        """Rows under the block cursor."""
         self._changed = NOTHING
         """First row of the text that changed since the last flush."""
         self._rebuild()
@@ -281,6 +285,8 @@ class AnswerView(Growing, Widget):
         selection = self.text_selection
         if selection is not None and (span := selection.get_span(y)) is not None:
             strip = self._selected(line, *span)
+        if y in self._marked:
+            strip = strip.apply_style(self.get_component_rich_style("answer--block", partial=True))
         return strip.apply_offsets(0, y)
 
     def _selected(self, line: Line, start: int, end: int) -> Strip:
@@ -322,6 +328,26 @@ class AnswerView(Growing, Widget):
         self._styles.clear()
         self._strips.clear()
         super().notify_style_update()
+
+    # Blocks -----------------------------------------------------------------------------------------------------------
+
+    def parts(self) -> list[Part]:
+        """What the block cursor stops at; the whole answer where there is no Markdown."""
+        head = len(self._head)
+        if isinstance(self._doc, Document):
+            return [Part(p.start, p.end, p.first + head, p.last + head) for p in self._doc.parts()]
+        return [Part(0, len(self.answer.text), head, head + len(self._doc))] if len(self._doc) else []
+
+    def source(self, part: Part) -> str:
+        """Its Markdown; of a code block the code alone."""
+        text = self._doc.text if isinstance(self._doc, Document) else self.answer.text
+        return unfenced(text[part.start : part.end].strip("\n"))
+
+    def mark(self, part: Part | None) -> None:
+        """Show the block cursor on a part, or nowhere."""
+        self._marked = range(part.first, part.last) if part is not None else range(0)
+        self._strips.clear()
+        self.refresh()
 
     # Selection --------------------------------------------------------------------------------------------------------
 

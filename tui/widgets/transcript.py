@@ -7,67 +7,28 @@ moves the view when they are not.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.message import Message
-from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.chat import Chat, Turn
+from tui.keys import reading_bindings
+from tui.markdown.document import Part
 from tui.trace import Decode
 from tui.widgets.answer_view import AnswerView, View
+from tui.widgets.entries import Entry, Spacer
 from tui.widgets.growing import Settled
 from tui.widgets.loading import Notice
 from tui.widgets.user_view import UserView
-from tui.widgets.window import NEAR, edges, entry_at, rough_rows, wanted
+from tui.widgets.window import NEAR, edges, entry_at, wanted
 
 SELECTED = 20
 """Screens that stay mounted for the sake of a selection."""
-
-
-class Spacer(Widget):
-    """Stands for entries that are not mounted."""
-
-    DEFAULT_CSS = "Spacer { height: 0; }"
-    rows = 0
-
-    def stand_for(self, rows: int) -> None:
-        if rows != self.rows:
-            self.rows = rows
-            self.styles.height = rows
-
-    def render_line(self, y: int) -> Strip:
-        return Strip.blank(self.size.width, self.rich_style)
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """A turn, or something that was said beside the conversation."""
-
-    turn: Turn | None = None
-    notice: Notice | None = None
-    rows: int = 0
-    """Height, the blank row after it included; exact when `width` is the width of now."""
-    width: int = 0
-    """The width for which `rows` was measured; 0: never."""
-    unfolded: bool = False
-    widgets: list[UserView | AnswerView | Notice] = field(default_factory=list)
-    """Empty while it is not mounted."""
-
-    @property
-    def answer(self) -> AnswerView | None:
-        return next((w for w in self.widgets if isinstance(w, AnswerView)), None)
-
-    def measure(self, width: int) -> None:
-        """Exact for what has widgets; what was never measured at this width gets a guess."""
-        if self.widgets:
-            self.rows, self.width = sum(w.rows(width) for w in self.widgets), width
-        elif self.width != width and self.turn is not None:
-            said, answer = self.turn.user, self.turn.answer
-            self.rows = rough_rows(said, width) + rough_rows(answer.text, width) + 2 + 3
 
 
 class Turns(Settled, Vertical):
@@ -76,6 +37,8 @@ class Turns(Settled, Vertical):
 
 class Transcript(Settled, VerticalScroll, can_focus=True):
     """Shows a `Chat`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*reading_bindings()]
 
     DEFAULT_CSS = """
     Transcript { height: 1fr; scrollbar-size-vertical: 1; scrollbar-color: $panel; }
@@ -100,6 +63,8 @@ class Transcript(Settled, VerticalScroll, can_focus=True):
         self._lock = asyncio.Lock()
         self._moving = False
         self._width = 0
+        self._at: tuple[Entry, int] | None = None
+        """Where the block cursor is: a turn, and a part of its answer, -1 being what the user said."""
 
     def compose(self) -> ComposeResult:
         yield self._turns
@@ -200,6 +165,71 @@ class Transcript(Settled, VerticalScroll, can_focus=True):
                     return
                 at -= self.size.height // 3
         self.call_after_refresh(self.scroll_to, y=max(0, at), animate=False, immediate=True)
+
+    # The block cursor -------------------------------------------------------------------------------------------------
+
+    async def step(self, by: int) -> bool:
+        """Move the block cursor, from the end where it was nowhere; whether there was somewhere to go."""
+        turns = [entry for entry in self._entries if entry.turn is not None]
+        if not turns:
+            return False
+        if self._at is None or self._at[0] not in turns:
+            entry, part = turns[-1], -1
+            part = len(await self._parts(entry)) - 1
+        else:
+            entry, part = self._at
+            part += by
+            at = turns.index(entry)
+            if part < -1 and at > 0:
+                entry = turns[at - 1]
+                part = len(await self._parts(entry)) - 1
+            elif part >= len(await self._parts(entry)) and at + 1 < len(turns):
+                entry, part = turns[at + 1], -1
+        parts = await self._parts(entry)
+        await self._point(entry, max(-1, min(part, len(parts) - 1)))
+        return True
+
+    @property
+    def pointed(self) -> tuple[Turn, Part | None] | None:
+        """The turn under the block cursor, and the part of its answer; None is what the user said."""
+        if self._at is None or self._at[0].turn is None:
+            return None
+        entry, index = self._at
+        parts = entry.answer.parts() if entry.answer is not None else []
+        return self._at[0].turn, parts[index] if 0 <= index < len(parts) else None
+
+    def unpoint(self) -> bool:
+        """Take the block cursor off; whether it was there."""
+        was, self._at = self._at, None
+        if was is not None:
+            self._show_point(was[0], None)
+        return was is not None
+
+    def on_blur(self) -> None:
+        if self.app.screen is self.screen:
+            self.unpoint()
+
+    async def _parts(self, entry: Entry) -> list[Part]:
+        if entry.answer is None and entry.turn is not None:
+            await self.reveal(entry.turn)
+        return entry.answer.parts() if entry.answer is not None else []
+
+    async def _point(self, entry: Entry, index: int) -> None:
+        self.unpoint()
+        self._at = (entry, index)
+        parts = await self._parts(entry)
+        part = parts[index] if 0 <= index < len(parts) else None
+        self._show_point(entry, part)
+        if entry.turn is not None:
+            self.release_anchor()
+            await self.reveal(entry.turn, part.first if part is not None else None)
+
+    def _show_point(self, entry: Entry, part: Part | None) -> None:
+        user = next((w for w in entry.widgets if isinstance(w, UserView)), None)
+        if user is not None:
+            user.set_class(self._at is not None and self._at[0] is entry and part is None, "-at")
+        if entry.answer is not None:
+            entry.answer.mark(part)
 
     # The window -------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ class UserView(Static):
         padding: 0 1;
         margin-bottom: 1;
         color: $foreground;
+        &.-at { background: $panel; &:ansi { text-style: reverse; } }
     }
     """
 

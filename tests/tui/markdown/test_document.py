@@ -190,3 +190,18 @@ def test_bracketed_text_is_literal() -> None:
     for nasty in ("[/foo]", "[bold", "[a](b)", "[red]x[/red]", "[[x]]", "]", "[@click=app.quit]x[/]"):
         shown = "".join(line.text for line in fed(nasty, coloured(nasty), []).lines)
         assert shown.replace(" (b)", "") in (nasty, "a")
+
+
+@given(TEXTS, st.integers(20, 90))
+@settings(deadline=None, max_examples=60)
+def test_parts_are_rows_of_the_document(text: str, width: int) -> None:
+    """What the block cursor stops at: in order, a blank row apart, to the end."""
+    document = Document(width)
+    document.feed(text, 1)
+    document.finish()
+    document.settle()
+    parts = document.parts()
+    assert [p.first for p in parts] == [0, *(p.last + 1 for p in parts)][: len(parts)]
+    assert [p.start for p in parts] == sorted(p.start for p in parts)
+    assert all(p.start < p.end <= len(document.text) for p in parts)
+    assert not parts or parts[-1].last == len(document)

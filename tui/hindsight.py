@@ -1,0 +1,128 @@
+"""What the model and the drafter gave each token of an answer, computed again on demand. No widgets.
+
+Nothing is guessed: where the tokens before an answer cannot be had exactly as they were, there is a reason instead of a
+number. `look` may wait for the model and belongs on a worker thread; results are kept.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.core import Request, Round, Sampling
+
+if TYPE_CHECKING:
+    from engine.examine import Examination
+    from tui.chat import Turn
+    from tui.controller import Controller
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an answer was asked with."""
+
+    sampling: Sampling
+    checksum: int
+    """Of the prompt's ids, which are rendered again when they are needed."""
+    pictures: bool = False
+    ids: Sequence[int] = ()
+    """Empty for an answer of an earlier session."""
+
+
+def asked(request: Request) -> Asked:
+    """What is kept of a request."""
+    ids = array("q", request.prompt)
+    return Asked(request.sampling, zlib.crc32(ids.tobytes()), request.embeddings is not None, ids)
+
+
+def checksum(ids: Sequence[int]) -> int:
+    return zlib.crc32(array("q", ids).tobytes())
+
+
+def dump(asked: Asked) -> dict[str, Any]:
+    """JSON-ready; without the ids."""
+    plain = asdict(Sampling())
+    given = {name: value for name, value in asdict(asked.sampling).items() if value != plain[name]}
+    return {"sampling": given, "checksum": asked.checksum, "pictures": asked.pictures}
+
+
+def load(data: dict[str, Any]) -> Asked:
+    given = dict(data["sampling"])
+    if "logit_bias" in given:
+        given["logit_bias"] = {int(token): value for token, value in given["logit_bias"].items()}
+    return Asked(Sampling(**given), data["checksum"], data["pictures"])
+
+
+class Hindsight:
+    """Looks at the rounds of one answer."""
+
+    def __init__(self, controller: Controller, turn: Turn) -> None:
+        self._controller = controller
+        self._turn = turn
+        self._ids: Sequence[int] = ()
+        self._seen: dict[int, Examination] = {}
+
+    def known(self, round_: Round) -> Examination | None:
+        return self._seen.get(round_.index)
+
+    def obstacle(self) -> str:
+        """Why nothing can be computed just now; empty when it can."""
+        engine, answer = self._controller.engine, self._turn.answer
+        if engine is None:
+            return "no model is loaded"
+        if not hasattr(engine, "run_exclusive"):
+            return "this engine cannot look again"
+        if answer.model != engine.spec.name:
+            return f"the answer is from {answer.model or 'another model'}"
+        if answer.asked is None:
+            return "what this answer was asked with was not recorded"
+        if answer.asked.pictures:
+            return "the prompt has pictures"
+        if self._controller.busy:
+            return "computed when no answer is under way"
+        return ""
+
+    def look(self, round_: Round) -> Examination | str:
+        """The round again, or why not. Waits for the model."""
+        found = self._seen.get(round_.index)
+        if found is not None:
+            return found
+        reason = self.obstacle() or self._prompt()
+        if reason:
+            return reason
+        from engine.examine import examine
+
+        engine: Any = self._controller.engine
+        kept = self._turn.answer.asked
+        assert kept is not None
+        before = [*self._ids]
+        for earlier in self._turn.answer.rounds:
+            if earlier.index < round_.index:
+                before += earlier.tokens
+        if len(before) != round_.start:
+            return "the records of this answer have a gap"
+        found = self._seen[round_.index] = examine(engine, before, len(self._ids), round_, kept.sampling)
+        return found
+
+    def _prompt(self) -> str:
+        """Have the prompt's ids; why that cannot be."""
+        if len(self._ids):
+            return ""
+        kept, engine = self._turn.answer.asked, self._controller.engine
+        assert kept is not None
+        assert engine is not None
+        ids: Sequence[int] = kept.ids
+        if not len(ids):
+            chat = self._controller.chat
+            if self._turn not in chat.turns:
+                return "the chat was left"
+            messages = chat.messages(chat.turns.index(self._turn))
+            config = self._controller.effective
+            ids = engine.format.prompt(messages, thinking=config.thinking, effort=config.effort).ids
+        if checksum(ids) != kept.checksum:
+            return "what stood before this answer has changed since"
+        self._ids = ids
+        return ""
