@@ -180,7 +180,7 @@ def _repeat(
     caps = {d.name: _caps(d, slow) for d in drafters}
     grid = sorted(widths | {c + 1 for chosen in caps.values() for c in chosen})
     for turn in range(REPEATS[1]):
-        if (turn >= REPEATS[0] and not meter.left(0.85)) or (turn and not meter.left(3.0)):
+        if (turn >= REPEATS[0] and not meter.left(0.7)) or (turn and not meter.left(3.0)):
             # A machine that others keep busy gets fewer repetitions, and a larger spread that says so.
             return
         for at, width in enumerate(grid):
