@@ -44,7 +44,7 @@ KEYS: tuple[Key, ...] = (
     Key("charts", "f9", "charts", "Charts", "a panel over the whole screen, as a chart",
         "/chart, Enter or click on a panel"),
     Key("race", "f7", "race", "Race", "the message, or the last one, through several drafters side by side", "/race",
-        shown=True),
+        shown=True, priority=True),  # a text area has an F7 of its own
     Key("sessions", "ctrl+s", "sessions", "Chats", "find, open, rename, delete chats", "/sessions", shown=True,
         priority=True),
     Key("new", "ctrl+n", "new_chat", "New", "new chat", "/new", priority=True),

@@ -81,6 +81,7 @@ class Loading(Base):
 
     job: Job | None = None
     load_error = ""
+    _loaded_once = False
     unloaded = False
     """The user let go of the model; the next message loads it again."""
 
@@ -160,7 +161,7 @@ class Loading(Base):
         try:
             if job.instead is not None and not self.models.prepare(job.config, held(job.instead), tell, stop):
                 self.call_from_thread(self._give_way, job)
-            loader = self.options.loader if self.options.models is None and job.instead is None else None
+            loader = None if self._loaded_once and self.options.models is not None else self.options.loader
             engine = loader(tell) if loader is not None else self.models.load(job.config, tell, stop)
         except Exception as error:  # the edge of loading: the screen says it as a sentence
             log.warning("loading failed", exc_info=error)
@@ -242,7 +243,7 @@ class Loading(Base):
 
     async def _take_up(self, job: Job, engine: EngineLike, first: bool) -> None:
         controller = self.controller
-        controller.engine = engine
+        controller.engine, self._loaded_once = engine, True
         controller.config = replace(controller.config, model=job.config.model, drafter=job.config.drafter)
         controller.start = replace(controller.start, model=job.config.model, drafter=job.config.drafter)
         controller.session = Tally()

@@ -203,10 +203,8 @@ def subtitle(result: RaceResult, arm: Arm, ms: float) -> str:
     over = ms >= arm.ms
     rate = arm.tokens_per_s if over else arm.rate_at(ms)
     parts = [f"{rate:.1f} tok/s", f"{arm.tokens_at(ms)} tok"]
-    if over:
-        parts.append(f"{arm.ms / 1000:.2f} s")
-        if arm is not result.arms[0]:
-            parts.append(f"{result.speedup(arm):.2f}×")
+    if over and arm is not result.arms[0]:
+        parts.insert(1, f"{result.speedup(arm):.2f}×")
     return " · ".join(parts)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from engine.core import Source
+from tui.certificate import certificate
 from tui.chat import Answer, Status
 from tui.markdown.lines import BLANK, Flow, Line
 from tui.provenance import CODES
-from tui.stats import human
 
 GLYPHS = {Source.DRAFT: "■", Source.LOOKUP: "▤", Source.TARGET: "□"}
 """A shape a source, for those who see no colour."""
@@ -77,12 +77,7 @@ def figures(answer: Answer) -> list[str]:
     if answer.first_ms is not None:
         out.append(f"first {answer.first_ms / 1000:.2f} s")
     out.append(f"{tally.tokens} tok")
-    if answer.prefilled is not None:
-        out.append(f"cache {human(answer.prefilled.cached)}/{human(answer.prefilled.tokens)}")
-    if answer.drafter:
-        out.append(f"drafter {answer.drafter}")
-    if answer.seed is not None:
-        out.append(f"seed {answer.seed}")
+    out += certificate(answer)
     return out
 
 
