@@ -7,6 +7,7 @@ import zlib
 from typing import Any
 
 from engine.core import Prefilled, Round, Source, Usage
+from tui import hindsight
 from tui.chat import Answer, Span, Status
 from tui.provenance import CODES, decode, encode
 from tui.stats import Tally
@@ -45,6 +46,8 @@ def load_answer(row: Any) -> Answer:
             setattr(answer, name, meta[name])
     if "usage" in meta:
         answer.usage = Usage(**meta["usage"])
+    if "asked" in meta:
+        answer.asked = hindsight.load(meta["asked"])
     if "prefilled" in meta:
         answer.prefilled = Prefilled("", **meta["prefilled"])
     return answer
@@ -73,6 +76,8 @@ def _meta(answer: Answer) -> dict[str, Any]:
     }
     if answer.thought_ranges:
         meta |= {"thoughts": answer.thought_ranges, "replies": answer.reply_ranges, "thought_s": answer.thought_s}
+    if answer.asked is not None:
+        meta["asked"] = hindsight.dump(answer.asked)
     if p is not None:
         meta["prefilled"] = {name: getattr(p, name) for name in p.__slots__ if name != "request"}
     return meta
