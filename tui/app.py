@@ -164,6 +164,7 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
 
     async def begin(self, turn: Turn) -> None:
         """Put a turn on the screen and have it answered."""
+        self.name_pictures(turn)
         await self.transcript.add(turn)
         self.turn_began(turn)
         self.show_header()
@@ -172,6 +173,8 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
     @work(thread=True, group="submit", exit_on_error=False)
     def _submit(self, turn: Turn) -> None:
         self.controller.submit(turn, self.bridge.put)
+        if turn.images:
+            self.call_from_thread(self.transcript.show_images, turn)
 
     async def send_queued(self) -> None:
         text, self.controller.queued = self.controller.queued, None

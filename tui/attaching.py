@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual import work
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from engine.vision import EXTENSIONS
-from tui.pictures import Attachment, look, mentioned
+from tui.pictures import Attachment, looking, mentioned
 from tui.widgets.attachments import Attachments
 from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
     from textual.app import App
 
+    from tui.chat import Turn
     from tui.controller import Controller
+    from tui.engine_port import EngineLike
 
     Base = App[int]
 else:
@@ -38,8 +41,11 @@ class Attaching(Base):
         controller: Controller
         composer: Composer
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._pictures_read: dict[Version, Attachment] = {}
+
     _picture_timer: Timer | None = None
-    _pictures_read: dict[Version, Attachment] | None = None
 
     def on_composer_edited(self, event: Composer.Edited) -> None:
         self.pictures_changed()
@@ -61,30 +67,45 @@ class Attaching(Base):
 
     @work(thread=True, group="pictures", exclusive=True, exit_on_error=False)
     def _read_pictures(self, text: str, waiting: list[Path]) -> None:
-        """Reads files and, the first time, imports what prepares pictures: seconds, beside the screen."""
-        worker = get_current_worker()
+        """Beside the screen; each line comes as soon as something is known of its picture."""
+        worker, engine = get_current_worker(), self.controller.engine
         found: list[Attachment] = []
         for path in [*waiting, *mentioned(text)]:
-            if worker.is_cancelled:
-                return
-            found.append(self._attachment(path))
-        if not worker.is_cancelled:
-            self.call_from_thread(self._show_attachments, found)
+            for i, attachment in enumerate(self._known_or_looked_at(path, engine)):
+                if worker.is_cancelled:
+                    return
+                found[len(found) - bool(i) :] = [attachment]
+                self.call_from_thread(self._show_attachments, list(found))
 
-    def _attachment(self, path: Path) -> Attachment:
+    def _known_or_looked_at(self, path: Path, engine: EngineLike | None) -> Iterator[Attachment]:
+        """Once for each version of a file."""
+        known, version = self._pictures_read, _version(path, engine)
+        if version in known:
+            yield known[version]
+            return
+        attachment = None
+        for attachment in looking(path, engine):
+            yield attachment
+        if attachment is not None:
+            known[version] = attachment
+        while len(known) > KEPT:
+            del known[next(iter(known))]
+
+    def name_pictures(self, turn: Turn) -> None:
+        """A turn that is about to be shown says what is known of its pictures."""
         engine = self.controller.engine
-        known = self._pictures_read = self._pictures_read or {}
-        try:
-            stat = path.stat()
-            version = (path, stat.st_mtime_ns, stat.st_size, id(engine))
-        except OSError:
-            return look(path, engine)
-        if version not in known:
-            known[version] = look(path, engine)
-            while len(known) > KEPT:
-                del known[next(iter(known))]
-        return known[version]
+        found = [self._pictures_read.get(_version(path, engine)) for path in mentioned(turn.user)]
+        if all(a is not None and not a.trouble for a in found):
+            turn.images = tuple(a.text for a in found if a is not None)
 
     def _show_attachments(self, found: list[Attachment]) -> None:
         for row in self.query(Attachments):
             row.show(found)
+
+
+def _version(path: Path, engine: EngineLike | None) -> Version:
+    try:
+        stat = path.stat()
+    except OSError:
+        return path, 0, 0, id(engine)
+    return path, stat.st_mtime_ns, stat.st_size, id(engine)

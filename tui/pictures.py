@@ -6,7 +6,7 @@ leaves it. What names no picture file stays text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,18 +84,23 @@ class Attachment:
     """It will not be sent."""
 
 
-def look(path: Path, engine: EngineLike | None) -> Attachment:
-    """What goes with the message and what it will cost; or why it will not go. Reads the file, so not for a drawing
-    thread."""
+def looking(path: Path, engine: EngineLike | None) -> Iterator[Attachment]:
+    """What goes with the message, and then what it will cost as well; or why it will not go. Reads the file and, the
+    first time, imports what prepares pictures: seconds, so not for a drawing thread."""
     try:
         picture = read_picture(path)
-        if engine is None:
-            return Attachment(described(picture))
-        if not engine.spec.vision:
+        if engine is not None and not engine.spec.vision:
             check_pictures(engine.spec.name, None, [picture])
-        return Attachment(described(picture, engine.picture_tokens(picture)))
+        yield Attachment(described(picture))
+        if engine is not None:
+            yield Attachment(described(picture, engine.picture_tokens(picture)))
     except DsparkError as error:
-        return Attachment(str(error), True)
+        yield Attachment(str(error), True)
+
+
+def look(path: Path, engine: EngineLike | None) -> Attachment:
+    """All that there is to say of it."""
+    return list(looking(path, engine))[-1]
 
 
 def mentioned(text: str) -> list[Path]:

@@ -14,7 +14,7 @@ from engine.config import Config
 from engine.core import Failed, Finished, Media, Usage
 from engine.errors import ImageUnsupported, PictureUnreadable
 from engine.vision import Picture, Prompt
-from tests.tui.drive import running
+from tests.tui.drive import running, shown, wait_until
 from tests.tui.fakes import FakeEngine, FakeSpec
 from tui import commands
 from tui.app import ChatApp
@@ -183,6 +183,17 @@ async def test_the_cost_is_shown_before_sending(tmp_path: Path) -> None:
         app.composer.action_send()
         await wait_for(pilot, app, [])
         assert [p.name for p in engine.seen] == ["red.png"]
+        assert "└ image: red.png 8×6 · 1 KB · 5 tokens" in shown(app)
+
+
+async def test_a_message_sent_at_once_says_it_too(tmp_path: Path) -> None:
+    """Its picture was not looked at before it was sent."""
+    engine = Seeing(manual=True)
+    engine.spec = FakeSpec(vision=True)
+    path = save(tmp_path / "red.png", "red")
+    async with running(engine, size=(100, 30)) as (app, pilot, _):
+        await app.send(f"@{path} what is it?")
+        await wait_until(pilot, lambda: "└ image: red.png 8×6 · 1 KB · 5 tokens" in shown(app))
 
 
 async def test_what_cannot_be_sent_is_said_before_it_is(tmp_path: Path) -> None:

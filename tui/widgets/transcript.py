@@ -149,6 +149,14 @@ class Transcript(Settled, VerticalScroll, can_focus=True):
         elif entry is not None:
             entry.unfolded = not entry.unfolded
 
+    def show_images(self, turn: Turn) -> None:
+        """What a turn's pictures are was found out."""
+        entry = self._of.get(turn.id)
+        user = next((w for w in entry.widgets if isinstance(w, UserView)), None) if entry is not None else None
+        if entry is not None and user is not None and user.show_images(turn.images):
+            entry.width = 0
+            self.call_later(self._rearrange)
+
     async def reveal(self, turn: Turn, row: int | None = None) -> None:
         """Bring a turn into view, from its beginning, or from a row of its answer."""
         entry = self._of.get(turn.id)

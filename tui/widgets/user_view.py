@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.sanitize import clean
+from engine.sanitize import clean, one_line
 
 
 class UserView(Static):
@@ -22,11 +22,21 @@ class UserView(Static):
     """
 
     def __init__(self, text: str, images: tuple[str, ...] = ()) -> None:
-        parts: list[tuple[str, str] | str] = [("You › ", "bold $primary"), clean(text)]
-        for name in images:
-            parts.append((f"\n  └ image: {clean(name)}", "$faint"))
-        self._said = Content.assemble(*parts)
+        self._text = clean(text)
+        self._said = self._content(images)
         super().__init__(self._said)
+
+    def show_images(self, images: tuple[str, ...]) -> bool:
+        """What is known of the pictures by now; whether it is something new."""
+        before, self._said = self._said, self._content(images)
+        self.update(self._said)
+        return self._said != before
+
+    def _content(self, images: tuple[str, ...]) -> Content:
+        parts: list[tuple[str, str] | str] = [("You › ", "bold $primary"), self._text]
+        for name in images:
+            parts.append((f"\n  └ image: {one_line(name)}", "$faint"))
+        return Content.assemble(*parts)
 
     def rows(self, width: int) -> int:
         """Height in a conversation of this width, the blank row below included."""
