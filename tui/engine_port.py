@@ -5,6 +5,8 @@ Importing this imports no MLX; `load` does, and is called on a worker thread aft
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -157,3 +159,11 @@ def default_loader(config: Config, stop: Callable[[], bool] = lambda: False) -> 
         return engine
 
     return load
+
+
+def give_back() -> None:
+    """After a model was closed and nobody holds it: hand its memory back to the system, which the allocator keeps."""
+    gc.collect()
+    core: Any = sys.modules.get("mlx.core")
+    if core is not None:
+        core.clear_cache()

@@ -168,7 +168,7 @@ class Instruments(Base):
         except Exception as error:  # a broken machine is what it is for: the screen says it as a sentence
             log.exception("the examination failed")
             text = f"The examination failed: {error}"
-        self.call_from_thread(screen.show, text)
+        self.call_from_thread(screen.call_later, screen.show, text)  # after it is composed
 
     def doctor_text(self) -> str:
         from dspark_chat import __version__

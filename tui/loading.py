@@ -7,7 +7,6 @@ it goes first, and comes back when the new one cannot be loaded.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import threading
 from dataclasses import dataclass, field, replace
@@ -20,8 +19,8 @@ from textual.message import Message
 
 from engine.config import Config
 from engine.errors import Cancelled
-from engine.sanitize import one_line
-from tui.engine_port import EngineLike, Progress
+from engine.sanitize import clean, one_line
+from tui.engine_port import EngineLike, Progress, give_back
 from tui.model_port import Models, ModelsLike
 from tui.screens.models import ModelsScreen, gigabytes
 from tui.stats import Tally
@@ -185,7 +184,7 @@ class Loading(Base):
         if engine is not None:
             await asyncio.to_thread(engine.close)
             del engine
-            gc.collect()
+            await asyncio.to_thread(give_back)
 
     # Going on ---------------------------------------------------------------------------------------------------------
 
@@ -213,7 +212,12 @@ class Loading(Base):
             self._start(Job(job.back))
         elif self.controller.engine is not None:
             calm = isinstance(event.error, Cancelled)
-            self.say(f"{event.text} {self.controller.engine.spec.name} is still there.", "warning" if calm else "error")
+            text = f"{event.text} {self.controller.engine.spec.name} is still there."
+            if calm:
+                self.say(text)
+            else:
+                await self.transcript.notice(Notice(Content(clean(f"⚠ {text}")), classes="told"))
+                self.transcript.anchor()
         else:
             self.load_error = event.text
             await self._complain(event.text)
@@ -230,12 +234,13 @@ class Loading(Base):
     async def on_loading_loaded(self, event: Loaded) -> None:
         job = event.job
         if job is self.job and self.controller.busy:  # the old one says what it was saying to its end
+            self.show_progress(Progress(f"{job.name} is ready, and waits for this answer to end"))
             self.set_timer(AGAIN, partial(self.post_message, self.Loaded(job, event.engine)))
             return
         if job is not self.job:
             await asyncio.to_thread(event.engine.close)
             return
-        self.job = None
+        self.job = job.instead = None
         self.query_one(TaskRow).show(None)
         first = self.controller.engine is None and job.back is None
         await self._let_go()

@@ -95,10 +95,10 @@ class Races(Base):
             return
         except Exception as error:  # the edge of a race: the screen says it as a sentence
             log.warning("the race failed", exc_info=error)
-            self.call_from_thread(screen.fail, str(error) or type(error).__name__)
+            self.call_from_thread(screen.call_later, screen.fail, str(error) or type(error).__name__)
         else:
             if not screen.left:
-                self.call_from_thread(screen.show, result)
+                self.call_from_thread(screen.call_later, screen.show, result)  # after it is composed
 
 
 def question(controller: Controller, text: str = "") -> Request:

@@ -210,9 +210,7 @@ async def test_a_failure_is_a_sentence_and_the_old_model_is_still_there() -> Non
     async with running(models=models) as (app, pilot, engine):
         await type_text(pilot, "/model far-4b")
         await pilot.press("enter")
-        await wait_until(pilot, lambda: any("still there" in n.message for n in app._notifications))
-        said = " ".join(n.message for n in app._notifications)
-        assert "The hub has no such model. fake-135m is still there." in said
+        await wait_until(pilot, lambda: "The hub has no such model. fake-135m is still there." in shown(app))
         assert app.controller.engine is engine
         assert not engine.closed
 

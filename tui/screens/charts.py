@@ -62,9 +62,9 @@ class ChartScreen(ModalScreen[None]):
         self.draw()
 
     def draw(self) -> None:
-        if not self.is_attached:
+        area = next(iter(self.query(VerticalScroll)), None)
+        if area is None:  # not composed yet
             return
-        area = self.query_one(VerticalScroll)
         width, height = area.content_size.width - 1, area.content_size.height
         if width <= 0:
             return
