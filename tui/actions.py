@@ -10,6 +10,7 @@ from engine.sanitize import clean
 from tui.chat import Turn
 from tui.keys import KEYS
 from tui.prefs import Prefs, Wishes, save
+from tui.terminal_input import Wheel
 from tui.widgets.answer_view import View
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ class Actions(Base):
         def copy_text(self, text: str) -> None: ...
         def start_loading(self) -> None: ...
         def close_completion(self) -> bool: ...
-        def give_back(self) -> None: ...
         def leave_blocks(self) -> bool: ...
+        def give_back(self) -> None: ...
         def show_header(self) -> None: ...
         def show_figures(self) -> None: ...
         def show_pill(self) -> None: ...
@@ -134,6 +135,13 @@ class Actions(Base):
         else:
             self.transcript.scroll_page_down(animate=False)
 
+    def on_wheel(self, event: Wheel) -> None:
+        """A wheel that came as arrow keys."""
+        if len(self.screen_stack) > 1:
+            self.simulate_key(event.key)
+        else:
+            self.transcript.scroll_relative(y=-1 if event.key == "up" else 1, animate=False)
+
     def action_live(self) -> None:
         self.transcript.anchor()
         self.call_after_refresh(self.show_pill)
@@ -202,6 +210,8 @@ class Actions(Base):
             self.transcript.view = View(self.prefs.view)
         if self.prefs.panels in PANEL_MODES[1:]:
             self.set_panels(self.prefs.panels)
+        # After Ctrl+Z and fg the terminal is empty, and nothing but a drawing of everything would show it.
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.theme_changed_signal.subscribe(self, lambda theme: self.remember(theme=theme.name))
         for note in self.wishes.notes:
             self.say(note, "warning")

@@ -18,6 +18,7 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.driver import Driver
 from textual.message import Message
 from textual.widgets import Footer, Static
 
@@ -40,8 +41,9 @@ from tui.options import Options
 from tui.panels import Figures
 from tui.panels.prefix import share
 from tui.race import Races
-from tui.screen_commands import ScreenCommands
 from tui.reading import Reading
+from tui.screen_commands import ScreenCommands
+from tui.terminal_input import driver as filtered
 from tui.theme import ANSI, defaults, to_textual
 from tui.widgets.answer_view import AnswerView
 from tui.widgets.attachments import Attachments
@@ -81,6 +83,7 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
     def __init__(self, options: Options, history: History | None = None) -> None:
         self.no_color = bool(os.environ.get("NO_COLOR"))
         self.known_themes = themes.load(paths.config() / "themes")
+        self.wishes = prefs.wishes(paths.settings_file())
         super().__init__(ansi_color=True if self.no_color else None)
         self.options = options
         self.controller = Controller(options.config)
@@ -95,11 +98,13 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
         for theme in self.known_themes.themes.values():
             self.register_theme(to_textual(theme))
         self.prefs = prefs.load(paths.state() / "app.json")
-        self.wishes = prefs.wishes(paths.settings_file())
         self.set_keymap(self.wishes.keys)
         self.crash_note = ""
         wanted = options.theme or self.prefs.theme or themes.DEFAULT
         self.theme = ANSI if self.no_color else wanted if wanted in self.available_themes else themes.DEFAULT
+
+    def get_driver_class(self) -> type[Driver]:
+        return filtered(super().get_driver_class(), self.wishes.mouse)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         theme = self.current_theme
@@ -312,7 +317,7 @@ def run(options: Options) -> int:
     crash.log_to(paths.state() / "dspark.log")
     app = ChatApp(options, History(paths.state() / "history.jsonl"))
     with stderr_to(paths.state() / "stderr.log"):
-        code = app.run(mouse=app.wishes.mouse)
+        code = app.run(mouse=app.wishes.mouse == "on")
     app.close_store()
     engine = app.controller.engine
     if engine is not None:

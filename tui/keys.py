@@ -1,7 +1,7 @@
 """Every key of the app, once: the bindings, the help screen and docs/keys.md are made from this table.
 
-Ids are what a key map in the settings names. Ctrl+B, Ctrl+O, Ctrl+L and Ctrl+Z are left to tmux and the shell, and no
-function key is the only way.
+Ids are what a key map in the settings names; keys of the message itself have none. Ctrl+B, Ctrl+O and Ctrl+L are left
+to tmux and the shell, Ctrl+Z does what it does there, and no function key is the only way.
 """
 
 from __future__ import annotations
@@ -48,8 +48,13 @@ KEYS: tuple[Key, ...] = (
     Key("sessions", "ctrl+s", "sessions", "Chats", "find, open, rename, delete chats", "/sessions", shown=True,
         priority=True),
     Key("new", "ctrl+n", "new_chat", "New", "new chat", "/new", priority=True),
-    Key("search", "ctrl+r", "search_history", "History", "search what was sent before"),
-    Key("history", "", "", "History", "earlier and later messages, from the first and last line", "↑ ↓"),
+    Key("search", "ctrl+r", "search_history", "History", "search what was sent, as shells do; again for an older one",
+        priority=True),
+    Key("expand", "", "", "Expand", "write out the long paste that the cursor touches", "Tab"),
+    Key("complete", "", "", "Complete", "take a command, one of its words, or a file after @", "Tab, ↑ ↓ and Enter"),
+    Key("undo", "", "", "Undo", "take back the last change of the message; Ctrl+Y does it again", "Ctrl+_"),
+    Key("history", "", "", "History", "the queued message, then earlier and later ones, at the edge of the text",
+        "↑ ↓"),
     Key("editor", "ctrl+g", "editor", "Editor", "write the message in $EDITOR"),
     Key("copy", "alt+y", "copy_answer", "Copy", "copy the last answer as Markdown", "/copy"),
     Key("block-up", "alt+up", "block(-1)", "Block", "a cursor over messages and the blocks of answers, one up"),
@@ -60,8 +65,10 @@ KEYS: tuple[Key, ...] = (
     Key("live", "ctrl+end", "live", "Live", "back to the end of the conversation", priority=True),
     Key("retry", "f5", "retry", "Retry", "try again after a failure", "/retry", shown=True),
     Key("help", "f1", "help", "Help", "this list", "/help, ? on an empty message", shown=True),
-    Key("settings", "f8", "settings", "Settings", "sampling and limits", "/set"),
+    Key("settings", "f8", "settings", "Settings", "all settings, kept in the file or for this session",
+        "/settings, /set"),
     Key("palette", "ctrl+p", "command_palette", "Commands", "all commands", "/", shown=True, priority=True),
+    Key("suspend", "ctrl+z", "suspend_process", "Suspend", "back to the shell; fg comes back here", priority=True),
     Key("quit", "ctrl+q", "quit", "Quit", "quit; the chat is saved", "/quit", shown=True, priority=True),
 )  # fmt: skip
 
@@ -108,13 +115,16 @@ def _pretty_part(part: str) -> str:
 
 def table() -> str:
     """docs/keys.md."""
-    rows = ["# Keys", "", "Made from `tui/keys.py`. The id is what `[keys]` in the settings names.", ""]
+    rows = ["# Keys", "", "Made from `tui/keys.py`. The id is what `[keys]` in the settings names, as in"]
+    rows.append('`view = "f12"`; several keys are separated by commas. Keys without an id belong to the message itself.')
+    rows.append("")
     rows += ["| key | does | also | id |", "|---|---|---|---|"]
     for key in KEYS:
         name, also = pretty(key.keys), key.also
         if not name:
             name, also = also, ""
-        rows.append(f"| {name} | {key.help} | {also} | `{key.id}` |".replace("\\", "\\\\"))
+        id = f"`{key.id}`" if key.keys else ""
+        rows.append(f"| {name} | {key.help} | {also} | {id} |".replace("\\", "\\\\"))
     rows += ["", "While the block cursor is on (Alt+↑); Esc leaves it:", "", "| key | does | also |", "|---|---|---|"]
     rows += [f"| {pretty(key.keys)} | {key.help} | {key.also} |" for key in READING]
     return "\n".join(rows) + "\n"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from textual.app import App
 
     from tui.controller import Controller
+    from tui.prefs import Wishes
     from tui.store import Store
     from tui.widgets.transcript import Transcript
 
@@ -46,6 +47,7 @@ class ScreenCommands(Base):
         composer: Composer
         deleted_chat: str
         known_themes: Any
+        wishes: Wishes
         no_color: bool
 
         def say(self, text: str, severity: Any = "information") -> None: ...
@@ -56,9 +58,9 @@ class ScreenCommands(Base):
         async def action_retry(self) -> None: ...
         async def new_chat(self) -> None: ...
         async def open_chat(self, id: str, head: str | None = None) -> None: ...
+        def action_inspect(self) -> None: ...
         async def step_branch(self, words: str) -> str | None: ...
 
-        def action_inspect(self) -> None: ...
     # Commands ---------------------------------------------------------------------------------------------------------
 
     async def run_command(self, text: str) -> bool:
@@ -140,7 +142,7 @@ class ScreenCommands(Base):
     # Screens ----------------------------------------------------------------------------------------------------------
 
     def action_help(self) -> None:
-        self.push_screen(HelpScreen())
+        self.push_screen(HelpScreen(self.wishes.keys))
 
     def on_composer_help_wanted(self) -> None:
         self.action_help()

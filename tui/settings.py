@@ -159,7 +159,7 @@ def document() -> str:
         'drafter = "lookup"',
         "",
         "[keys]                   # ids stand in docs/keys.md",
-        'view = "f9"',
+        'view = "f12"',
         "",
         "[app]",
         'mouse = "on"             # on, wheel (selecting is the terminal\'s again), off',

@@ -56,9 +56,9 @@ async def test_a_damaged_memory_is_no_obstacle() -> None:
 
 
 async def test_keys_are_remapped_by_id_and_odd_entries_are_named() -> None:
-    write(home("config", "config.toml"), '[keys]\nview = "f9"\nnonsense = "f10"\nquit = 5\n[app]\nmouse = false\n')
+    write(home("config", "config.toml"), '[keys]\nview = "f12"\nnonsense = "f10"\nquit = 5\n[app]\nmouse = false\n')
     async with running() as (app, pilot, _):
-        await pilot.press("f9")
+        await pilot.press("f12")
         assert app.transcript.view == "markdown"
         await pilot.press("f4")
         assert app.transcript.view == "markdown"

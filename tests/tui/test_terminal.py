@@ -31,6 +31,11 @@ print("closed" if engine.closed else "open", code)
 ROOT = str(Path(__file__).resolve().parents[2])
 
 
+def plain(data: bytes) -> str:
+    """Without control sequences."""
+    return re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[=>]", "", data.decode("utf-8", "replace"))
+
+
 class Terminal:
     """A child on a pseudo terminal."""
 
@@ -50,10 +55,10 @@ class Terminal:
     def send(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
-    def read_until(self, pattern: str, timeout: float = 40.0) -> None:
+    def read_until(self, pattern: str, timeout: float = 40.0, since: int = 0) -> None:
         """Read until the text, stripped of sequences, matches."""
         end = time.monotonic() + timeout
-        while not re.search(pattern, self.text):
+        while not re.search(pattern, plain(self.out[since:])):
             assert time.monotonic() < end, self.text[-3000:]
             if select.select([self.fd], [], [], 0.2)[0]:
                 try:
@@ -61,12 +66,49 @@ class Terminal:
                 except OSError:
                     break
 
+    def drain(self) -> None:
+        """Read what is there."""
+        while select.select([self.fd], [], [], 0.2)[0]:
+            self.out += os.read(self.fd, 65536)
+
     @property
     def text(self) -> str:
-        return re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[=>]", "", self.out.decode("utf-8", "replace"))
+        return plain(self.out)
 
     def wait(self) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_torn_mouse_reports_suspending_and_a_storm_of_sizes(tmp_path: Path) -> None:
+    config = tmp_path / "config" / "config.toml"
+    config.parent.mkdir()
+    config.write_text('[app]\nmouse = "wheel"\n')
+    terminal = Terminal(CHILD.format(root=ROOT), tmp_path)
+    terminal.read_until("is ready")
+    for piece in ("typed \x1b[<35;1", "12;30M", "text"):
+        terminal.send(piece)
+        time.sleep(0.25)
+    terminal.send("\r")
+    terminal.read_until("You › typed text")
+    terminal.read_until("tok/round")
+    assert b"\x1b[?1007h" in terminal.out
+    assert b"\x1b[?1000h" not in terminal.out
+    for i in range(60):
+        terminal.size(20 + i * 3 % 150, 5 + i * 7 % 45)
+    terminal.size(110, 32)
+    before = len(terminal.out)
+    terminal.send("\x1a")  # Ctrl+Z
+    pid, status = os.waitpid(terminal.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    terminal.drain()
+    assert b"\x1b[?1049l" in terminal.out[before:]
+    before = len(terminal.out)
+    os.kill(pid, signal.SIGCONT)
+    terminal.read_until("You › typed text", since=before)
+    assert b"\x1b[?1049h" in terminal.out[before:]
+    terminal.send("\x11")
+    terminal.read_until("closed 0")
+    assert terminal.wait() == 0
 
 
 def test_on_a_real_terminal(tmp_path: Path) -> None:

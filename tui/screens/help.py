@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from engine.config import Config
 from tui.commands import table
 from tui.keys import KEYS, READING, pretty
+from tui.settings import rows
 
 COLOURS = (
     ("■ draft", "$source-draft", "proposed by a learned drafter and accepted by the model"),
@@ -28,9 +32,14 @@ class HelpScreen(ModalScreen[None]):
     }
     """
 
+    def __init__(self, keys: Mapping[str, str] | None = None) -> None:
+        """keys: those that the user mapped otherwise, by id."""
+        super().__init__()
+        self._keys = keys or {}
+
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            yield Static(help_text())
+            yield Static(help_text(self._keys))
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
@@ -39,13 +48,13 @@ class HelpScreen(ModalScreen[None]):
         self.dismiss()
 
 
-def help_text() -> Content:
+def help_text(keys: Mapping[str, str]) -> Content:
     parts: list[tuple[str, str] | str] = [("Colours\n", "bold $primary")]
     for name, style, text in COLOURS:
         parts += ["  ", (f"{name:<10}", style), f" {text}\n"]
     parts.append(("\nKeys\n", "bold $primary"))
     for key in KEYS:
-        names = pretty(key.keys) or key.also.split(", ")[0]
+        names = pretty(keys.get(key.id, key.keys)) or key.also.split(", ")[0]
         parts += ["  ", (f"{names:<22}", "bold"), f" {key.help}\n"]
     parts.append(("\nOn the block cursor\n", "bold $primary"))
     for key in READING:
@@ -53,5 +62,9 @@ def help_text() -> Content:
     parts.append(("\nCommands\n", "bold $primary"))
     for usage, text in table():
         parts += ["  ", (f"{usage:<34}", "bold"), f" {text}\n"]
+    parts.append(("\nSettings", "bold $primary"))
+    parts.append(("  /set NAME VALUE, or F8\n", "$faint"))
+    for row in rows(Config()):
+        parts += ["  ", (f"{row.name:<22}", "bold"), f" {row.help}\n"]
     parts.append("\n  A second slash sends a slash as text.")
     return Content.assemble(*parts)
