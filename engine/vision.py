@@ -11,6 +11,7 @@ import binascii
 import hashlib
 import io
 import re
+import shlex
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -122,7 +123,8 @@ def looks_like_picture(text: str) -> bool:
 def picture_path(word: str) -> Path:
     """The file that a word names, in any of the ways that a shell or a drop onto the terminal writes it; as written
     when there is none."""
-    return _existing(word) or Path(word.strip().strip("'\"")).expanduser()
+    found = _dropped(word)
+    return found[0] if len(found) == 1 else Path(word.strip().strip("'\"")).expanduser()
 
 
 def attached(text: str) -> list[str | Path]:
@@ -130,9 +132,8 @@ def attached(text: str) -> list[str | Path]:
     terminal) become paths, in their places; what names no existing picture file stays text."""
     parts: list[str | Path] = []
     for line in text.splitlines(keepends=True):
-        whole = _existing(line)
-        if whole is not None:
-            parts.append(whole)
+        if whole := _dropped(line):
+            parts += whole
             continue
         begin = 0
         for match in _MENTION.finditer(line):
@@ -152,6 +153,19 @@ def attached(text: str) -> list[str | Path]:
         elif part:
             joined.append(part)
     return joined
+
+
+def _dropped(line: str) -> list[Path]:
+    """The pictures that a line is made of, as terminals write files that are dropped onto them; [] for other lines."""
+    one = _existing(line)
+    if one is not None:
+        return [one]
+    try:
+        words = shlex.split(line, comments=False)
+    except ValueError:
+        return []
+    paths = [_existing(word) for word in words]
+    return [] if None in paths else [path for path in paths if path is not None]
 
 
 def _existing(word: str) -> Path | None:

@@ -11,7 +11,7 @@ from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from engine.vision import EXTENSIONS
-from tui.pictures import Attachment, looking, mentioned
+from tui.pictures import Attachment, look, looking, mentioned
 from tui.widgets.attachments import Attachments
 from tui.widgets.composer import Composer
 
@@ -40,6 +40,8 @@ class Attaching(Base):
     if TYPE_CHECKING:
         controller: Controller
         composer: Composer
+
+        def say(self, text: str, severity: Any = "information") -> None: ...
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -90,6 +92,28 @@ class Attaching(Base):
             known[version] = attachment
         while len(known) > KEPT:
             del known[next(iter(known))]
+
+    def attach(self, path: Path) -> str | None:
+        """Send a picture with the next message: at once, for that may be sent at once, too. What is wrong with it is
+        said as soon as it is known, and then it does not go."""
+        if not path.is_file():
+            return look(path, None).text
+        self.controller.album.waiting.append(path)
+        self._check_attached(path)
+        return None
+
+    @work(thread=True, group="attach", exit_on_error=False)
+    def _check_attached(self, path: Path) -> None:
+        for found in self._known_or_looked_at(path, self.controller.engine):
+            if found.trouble:
+                self.call_from_thread(self._refuse_attached, path, found)
+
+    def _refuse_attached(self, path: Path, found: Attachment) -> None:
+        waiting = self.controller.album.waiting
+        if path in waiting:
+            waiting.remove(path)
+            self.say(found.text, "warning")
+            self.pictures_changed()
 
     def name_pictures(self, turn: Turn) -> None:
         """A turn that is about to be shown says what is known of its pictures."""

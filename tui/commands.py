@@ -6,7 +6,6 @@ A leading space or a second slash sends a slash as text.
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,7 +21,6 @@ from themes import Theme
 from tui import choices, compare, export, importer, setting_commands
 from tui.chat import Chat
 from tui.controller import Controller
-from tui.pictures import look
 from tui.store import Store
 
 Result = str | None
@@ -38,6 +36,10 @@ class Host(Protocol):
     def look(self) -> Theme: ...
     def copy_text(self, text: str) -> None: ...
     def leave(self) -> None: ...
+    def attach(self, path: Path) -> Result:
+        """Send a picture with the next message; or say why not."""
+        ...
+
     async def new_chat(self) -> None: ...
     async def open_chat(self, id: str) -> None: ...
     async def take_chat(self, chat: Chat) -> None:
@@ -231,16 +233,10 @@ def _compare(host: Host, words: str) -> Result:
     return compare.table(answers, float(getattr(calibration, "plain", 0.0) or 0.0))
 
 
-async def _image(host: Host, words: str) -> Result:
+def _image(host: Host, words: str) -> Result:
     if not words:
         return "/image FILE sends a picture with the next message; @FILE in the message does the same."
-    path = picture_path(words).absolute()
-    # A large file takes a while, and so does what prepares pictures, the first time.
-    found = await asyncio.to_thread(look, path, host.controller.engine)
-    if found.trouble:
-        return found.text
-    host.controller.album.waiting.append(path)
-    return f"{found.text}: goes with the next message."
+    return host.attach(picture_path(words).absolute())
 
 
 def _ctx(host: Host, words: str) -> Result:

@@ -16,6 +16,15 @@ from engine.vision import Picture, attached, check_pictures, described, read_pic
 from tui.engine_port import EngineLike
 
 
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """One picture of the message being written, as a line for people."""
+
+    text: str
+    trouble: bool = False
+    """It will not be sent."""
+
+
 class Album:
     """The pictures of one conversation."""
 
@@ -23,6 +32,13 @@ class Album:
         self.waiting: list[Path] = []
         """To be sent with the next message."""
         self._sent: dict[tuple[int, str, Path], Picture] = {}
+
+    def attach(self, path: Path, found: Attachment) -> str:
+        """Send this file with the next message, if it can be sent; what there is to say of it."""
+        if found.trouble:
+            return found.text
+        self.waiting.append(path)
+        return f"{found.text}: goes with the next message."
 
     def join(self, text: str) -> str:
         """The message with what waits in front of it."""
@@ -73,15 +89,6 @@ class Album:
                     raise
                 return None
         return self._sent[key]
-
-
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    """One picture of the message being written, as a line for people."""
-
-    text: str
-    trouble: bool = False
-    """It will not be sent."""
 
 
 def looking(path: Path, engine: EngineLike | None) -> Iterator[Attachment]:

@@ -26,6 +26,7 @@ from tui.controller import Controller
 from tui.engine_port import Progress, default_loader
 from tui.history import History
 from tui.options import Options
+from tui.pictures import look
 from tui.provenance import DRAFT, LOOKUP, TARGET
 from tui.stats import Tally
 from tui.store import Store
@@ -101,6 +102,9 @@ class Plain:
 
     def leave(self) -> None:
         self._left = True
+
+    def attach(self, path: Path) -> str:
+        return self.controller.album.attach(path, look(path, self.controller.engine))
 
     async def new_chat(self) -> None:
         self.controller.show(Chat(system=self.controller.config.system))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import shlex
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 from PIL import Image
@@ -89,7 +92,8 @@ def test_sixteen_bit_grey_is_scaled() -> None:
     image.putpixel((1, 0), 32768)
     picture = read_picture(encoded(image))
     assert picture.image.getpixel((0, 0)) == (255, 255, 255)
-    assert picture.image.getpixel((1, 0))[0] == pytest.approx(127, abs=1)
+    grey: Any = picture.image.getpixel((1, 0))
+    assert grey[0] == pytest.approx(127, abs=1)
 
 
 def test_cmyk_jpeg() -> None:
@@ -197,6 +201,12 @@ def test_a_text_model_refuses_by_name() -> None:
         ("{1}", [1]),
         ("{2}", [1]),
         ("@{2} x", [1, " x"]),
+        ("{3}", [2]),
+        ("'{0}' '{1}'\n", [0, 1]),
+        ("{0} {2}", [0, 1]),
+        ("{0} and {2}", ["{0} and {2}"]),
+        ("{0} it's", ["{0} it's"]),
+        ("{4}", [2]),
         ("mail me@{0}", ["mail me@{0}"]),
         ("@nobody and @/etc/passwd", ["@nobody and @/etc/passwd"]),
         ("", []),
@@ -206,9 +216,10 @@ def test_a_text_model_refuses_by_name() -> None:
 def test_paths_in_a_message_become_pictures_in_their_places(
     tmp_path: Path, text: str, expected: list[str | int]
 ) -> None:
-    plain, spaced = tmp_path / "a.png", tmp_path / "two words.png"
-    plain.write_bytes(b"x")
-    spaced.write_bytes(b"x")
-    names = (str(plain), str(spaced), str(spaced).replace(" ", "\\ "))
-    wanted = [e.format(*names) if isinstance(e, str) else (plain, spaced)[e] for e in expected]
+    files = (tmp_path / "a.png", tmp_path / "two words.png", tmp_path / "my cat's.png")
+    for file in files:
+        file.write_bytes(b"x")
+    plain, spaced, quoted = (str(file) for file in files)
+    names = (plain, spaced, spaced.replace(" ", "\\ "), shlex.quote(quoted), f"file://{quote(quoted)}")
+    wanted = [e.format(*names) if isinstance(e, str) else files[e] for e in expected]
     assert attached(text.format(*names)) == wanted

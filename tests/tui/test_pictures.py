@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,9 @@ from tests.tui.fakes import FakeEngine, FakeSpec
 from tui import commands
 from tui.app import ChatApp
 from tui.controller import Controller
+from tui.options import Options
 from tui.pictures import Album, Attachment
+from tui.plain import Plain
 from tui.widgets.attachments import Attachments, rows
 
 
@@ -127,10 +130,8 @@ async def test_the_image_command_sends_with_the_next_message(tmp_path: Path) -> 
     made, engine = controller()
     path = save(tmp_path / "two words.png", "red")
 
-    class Host:
-        controller = made
-
-    host: Any = Host()
+    host = Plain(Options(Config()), io.StringIO(), "none")
+    host.controller = made
     line = "two words.png 8×6 · 1 KB · 5 tokens"
     for spelt in (f"'{path}'", str(path).replace(" ", "\\ "), f"file://{str(path).replace(' ', '%20')}"):
         assert await commands.run(host, f"/image {spelt}") == f"{line}: goes with the next message."
@@ -145,6 +146,22 @@ async def test_the_image_command_sends_with_the_next_message(tmp_path: Path) -> 
     made.engine.spec = FakeSpec(vision=False)  # type: ignore[union-attr,misc]
     assert "reads text only" in str(await commands.run(host, f"/image {path}"))
     assert made.album.waiting == []
+
+
+async def test_a_picture_that_waits_and_cannot_be_sent_is_let_go(tmp_path: Path) -> None:
+    """In the app reading goes on beside the screen: the picture waits at once, until something is wrong with it."""
+    engine = Seeing(manual=True)
+    engine.spec = FakeSpec(vision=True)
+    (tmp_path / "cat.png").write_bytes(b"no picture")
+    red = save(tmp_path / "red.png", "red")
+    async with running(engine, size=(100, 30)) as (app, pilot, _):
+        assert "no file" in str(await commands.run(app, f"/image {tmp_path / 'absent.png'}"))  # type: ignore[arg-type]
+        for path in (red, tmp_path / "cat.png"):
+            assert await commands.run(app, f"/image {path}") is None  # type: ignore[arg-type]
+            assert path in app.controller.album.waiting
+        await wait_until(pilot, lambda: app.controller.album.waiting == [red])
+        await wait_for(pilot, app, ["red.png 8×6 · 1 KB · 5 tokens"])
+        assert "cat.png is not a picture" in shown(app)
 
 
 def attachments(app: ChatApp) -> list[str]:
