@@ -21,8 +21,8 @@ from engine.dispatch import Alternative, OpDispatch
 
 Rope = Callable[[mx.array, int], mx.array]
 """(x [B, heads, T, dim], offset) -> x with row t turned to position offset + t."""
-RECENT = 2
-"""Runs of positions kept: the one of this forward, and the one before it."""
+RECENT = 3
+"""Runs of positions kept: those of one round."""
 
 
 class Tables:

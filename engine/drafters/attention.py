@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from engine import rotary
 from engine.drafters.config import DrafterConfig, LayerRule, Rope
 from engine.drafters.context import LayerStore
 from engine.drafters.tensors import Matrix, Tensors
+from engine.rotary import Tables, tabled
 
 
 class Rotary:
@@ -24,7 +24,7 @@ class Rotary:
         periods = rope.periods()
         self._periods = None if periods is None else mx.array(periods, dtype=mx.float32)
         self._scale = rope.yarn.attention_factor if rope.yarn else 1.0
-        self._turn = rotary.Tables(self._reference, rope.dims, rope.interleaved) if rotary.tabled() else self._reference
+        self._turn = Tables(self._reference, rope.dims, rope.interleaved) if tabled() else self._reference
 
     def __call__(self, x: mx.array, offset: int) -> mx.array:
         """x [1, heads, n, dim], its rows at positions offset, offset + 1, ..."""
@@ -60,7 +60,13 @@ class DraftAttention:
     """One layer's attention. Variants (gate, sinks, shared key and value, norm on values) follow the config."""
 
     def __init__(
-        self, config: DrafterConfig, rule: LayerRule, tensors: Tensors, prefix: str, norm_offset: float
+        self,
+        config: DrafterConfig,
+        rule: LayerRule,
+        tensors: Tensors,
+        prefix: str,
+        norm_offset: float,
+        rotary: Rotary,
     ) -> None:
         self._heads, self._kv_heads, self._dim = config.num_heads, config.num_kv_heads, config.head_dim
         self._eps = config.rms_norm_eps
@@ -69,7 +75,7 @@ class DraftAttention:
         self._gated = config.gated_query
         self._value_scale = config.value_scale
         self._rule = rule
-        self._rotary = Rotary(config.rope)
+        self._rotary = rotary
         self._q = tensors.matrix(f"{prefix}.q_proj")
         self.k = tensors.matrix(f"{prefix}.k_proj")
         self.v = None if config.k_eq_v else tensors.matrix(f"{prefix}.v_proj")
@@ -112,10 +118,10 @@ class DraftAttention:
 class ContextProjection:
     """Keys and values of context rows for all layers at once: they come from the same features."""
 
-    def __init__(self, config: DrafterConfig, layers: Sequence[DraftAttention]) -> None:
+    def __init__(self, config: DrafterConfig, layers: Sequence[DraftAttention], rotary: Rotary) -> None:
         self._kv_heads, self._dim, self._eps = config.num_kv_heads, config.head_dim, config.rms_norm_eps
         self._gemma = config.backbone == "gemma4"
-        self._rotary = Rotary(config.rope)
+        self._rotary = rotary
         self._heads = len(layers) * config.num_kv_heads
         values = [a.v for a in layers if a.v is not None]
         self._matrix = Matrix.stack([*(a.k for a in layers), *values])

@@ -12,7 +12,7 @@ from typing import ClassVar
 import mlx.core as mx
 
 from engine.core import Source
-from engine.drafters.attention import ContextProjection
+from engine.drafters.attention import ContextProjection, Rotary
 from engine.drafters.borrow import Lender
 from engine.drafters.config import DrafterConfig, LogSnr
 from engine.drafters.context import BlockContext
@@ -51,8 +51,9 @@ class BlockDrafter:
         self._fc = tensors.matrix("fc")
         self._hidden_norm = tensors.take("hidden_norm.weight") + offset
         self._norm = tensors.take("norm.weight") + offset
-        self._layers = [make_layer(config, i, tensors) for i in range(len(config.layers))]
-        self._project = ContextProjection(config, [layer.attention for layer in self._layers])
+        self._rotary = Rotary(config.rope)
+        self._layers = [make_layer(config, i, tensors, self._rotary) for i in range(len(config.layers))]
+        self._project = self._projection()
         self._embedding = tensors.maybe("embed_tokens.weight")
         self._mask_row = tensors.maybe(MASK_ROW)
         self._own_head = tensors.matrix("lm_head") if "lm_head.weight" in tensors else None
@@ -145,7 +146,10 @@ class BlockDrafter:
     def quantize(self, bits: int) -> None:
         for matrix in self.matrices():
             matrix.quantize(bits)
-        self._project = ContextProjection(self.config, [layer.attention for layer in self._layers])
+        self._project = self._projection()
+
+    def _projection(self) -> ContextProjection:
+        return ContextProjection(self.config, [layer.attention for layer in self._layers], self._rotary)
 
 
 def _noise_rows(snr: LogSnr, width: int, tensors: Tensors) -> mx.array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from engine.drafters.attention import DraftAttention
+from engine.drafters.attention import DraftAttention, Rotary
 from engine.drafters.config import DrafterConfig, Selector
 from engine.drafters.context import LayerStore
 from engine.drafters.tensors import Matrix, Tensors
@@ -61,10 +61,10 @@ class DynamicConv:
 class Qwen3Layer:
     """Pre-norm attention and gated MLP."""
 
-    def __init__(self, config: DrafterConfig, index: int, tensors: Tensors) -> None:
+    def __init__(self, config: DrafterConfig, index: int, tensors: Tensors, rotary: Rotary) -> None:
         prefix, offset = f"layers.{index}", 1.0 if config.offset_norms else 0.0
         self._eps = config.rms_norm_eps
-        self.attention = DraftAttention(config, config.layers[index], tensors, f"{prefix}.self_attn", offset)
+        self.attention = DraftAttention(config, config.layers[index], tensors, f"{prefix}.self_attn", offset, rotary)
         self._mlp = GatedMlp(tensors, f"{prefix}.mlp", gelu=False)
         self._norm1 = tensors.take(f"{prefix}.input_layernorm.weight") + offset
         self._norm2 = tensors.take(f"{prefix}.post_attention_layernorm.weight") + offset
@@ -94,10 +94,10 @@ class Qwen3Layer:
 class Gemma4Layer:
     """Norms before and after both sublayers, and a learned scale on the result."""
 
-    def __init__(self, config: DrafterConfig, index: int, tensors: Tensors) -> None:
+    def __init__(self, config: DrafterConfig, index: int, tensors: Tensors, rotary: Rotary) -> None:
         prefix = f"layers.{index}"
         self._eps = config.rms_norm_eps
-        self.attention = DraftAttention(config, config.layers[index], tensors, f"{prefix}.self_attn", 0.0)
+        self.attention = DraftAttention(config, config.layers[index], tensors, f"{prefix}.self_attn", 0.0, rotary)
         self._mlp = GatedMlp(tensors, f"{prefix}.mlp", gelu=True)
         self._norms = [
             tensors.take(f"{prefix}.{name}.weight")
@@ -125,6 +125,6 @@ class Gemma4Layer:
 DraftLayer = Qwen3Layer | Gemma4Layer
 
 
-def make_layer(config: DrafterConfig, index: int, tensors: Tensors) -> DraftLayer:
+def make_layer(config: DrafterConfig, index: int, tensors: Tensors, rotary: Rotary) -> DraftLayer:
     kind = Gemma4Layer if config.backbone == "gemma4" else Qwen3Layer
-    return kind(config, index, tensors)
+    return kind(config, index, tensors, rotary)

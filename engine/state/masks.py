@@ -6,18 +6,21 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from engine import backend
+
 Mask = mx.array | str | None
 
 
 def uniform_mask(width: int, before: int, window: int | None, return_array: bool) -> Mask:
     """Mask for `width` queries that follow `before` visible keys; all rows alike.
 
-    None when everything is visible, "causal" where the attention kernel can do it alone, else bool [width, keys].
+    None when everything is visible, "causal" where the attention kernel can do it alone, else bool [width, keys]: the
+    CPU has no such kernel, and would build the same mask again in every layer.
     """
     if width == 1 and (window is None or before < window):
         return None
     narrow = window is not None and before + width > window
-    if not narrow and not return_array:
+    if not narrow and not return_array and not backend.is_cpu():
         return "causal"
     queries = mx.arange(before, before + width)[:, None]
     keys = mx.arange(before + width)[None]
