@@ -6,6 +6,7 @@ A leading space or a second slash sends a slash as text.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import Protocol
 
 import themes
+from engine import paths
 from engine.errors import DsparkError
 from engine.sanitize import one_line
 from engine.vision import picture_path
 from themes import Theme
-from tui import choices, compare, export, importer, setting_commands
+from tui import choices, clipboard, compare, export, importer, setting_commands
 from tui.chat import Chat
 from tui.controller import Controller
 from tui.store import Store
@@ -233,10 +235,18 @@ def _compare(host: Host, words: str) -> Result:
     return compare.table(answers, float(getattr(calibration, "plain", 0.0) or 0.0))
 
 
-def _image(host: Host, words: str) -> Result:
-    if not words:
-        return "/image FILE sends a picture with the next message; @FILE in the message does the same."
-    return host.attach(picture_path(words).absolute())
+async def _image(host: Host, words: str) -> Result:
+    match words:
+        case "":
+            return "/image FILE sends a picture with the next message; @FILE in the message does the same."
+        case "paste":
+            path = await asyncio.to_thread(clipboard.keep_picture, paths.data() / "pasted")
+        case "clear":
+            host.controller.album.waiting.clear()
+            return "No picture waits any more."
+        case _:
+            path = picture_path(words).absolute()
+    return host.attach(path)
 
 
 def _ctx(host: Host, words: str) -> Result:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual import work
 
+from engine import paths
 from engine.errors import UsageError
-from tui import commands, mentions
+from tui import clipboard, commands, mentions
 from tui.completion import Candidate, Project, candidates, wants_files
 from tui.widgets.composer import Composer
 from tui.widgets.suggest import Suggest
@@ -30,6 +32,8 @@ class Completing(Base):
         composer: Composer
 
         def say(self, text: str, severity: Any = "information") -> None: ...
+        def attach(self, path: Path) -> str | None: ...
+        def pictures_changed(self) -> None: ...
         async def run_command(self, text: str) -> bool: ...
         async def send(self, text: str) -> None: ...
         async def send_edited(self, text: str) -> bool: ...
@@ -100,6 +104,31 @@ class Completing(Base):
         was = self.suggest.open
         self.suggest.offer(())
         return was
+
+    # Pasting ----------------------------------------------------------------------------------------------------------
+
+    def on_composer_paste_wanted(self) -> None:
+        self.action_paste()
+
+    @work(thread=True, group="paste", exit_on_error=False)
+    def action_paste(self) -> None:
+        """Ctrl+V, Alt+V: a picture goes with the message, text into it."""
+        try:
+            path = clipboard.keep_picture(paths.data() / "pasted")
+        except UsageError as error:
+            text = clipboard.text() or self.app.clipboard
+            if text:
+                self.call_from_thread(self.composer.paste, text)
+            else:
+                self.call_from_thread(self.say, str(error), "warning")
+        else:
+            self.call_from_thread(self._attach_pasted, path)
+
+    def _attach_pasted(self, path: Path) -> None:
+        trouble = self.attach(path)
+        self.pictures_changed()
+        if trouble:
+            self.say(trouble, "warning")
 
     # Sending ----------------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,8 @@ KEYS: tuple[Key, ...] = (
     Key("new", "ctrl+n", "new_chat", "New", "new chat", "/new", priority=True),
     Key("search", "ctrl+r", "search_history", "History", "search what was sent, as shells do; again for an older one",
         priority=True),
+    Key("paste", "alt+v", "paste", "Paste", "paste what the desktop's clipboard holds: a picture, or text",
+        "Ctrl+V, /image paste", priority=True),
     Key("expand", "", "", "Expand", "write out the long paste that the cursor touches", "Tab"),
     Key("complete", "", "", "Complete", "take a command, one of its words, or a file after @", "Tab, ↑ ↓ and Enter"),
     Key("undo", "", "", "Undo", "take back the last change of the message; Ctrl+Y does it again", "Ctrl+_"),
@@ -116,7 +118,7 @@ def _pretty_part(part: str) -> str:
 def table() -> str:
     """docs/keys.md."""
     rows = ["# Keys", "", "Made from `tui/keys.py`. The id is what `[keys]` in the settings names, as in"]
-    rows.append('`view = "f12"`; several keys are separated by commas. Keys without an id belong to the message itself.')
+    rows.append('`view = "f12"`; several keys are separated by commas. Keys without an id belong to the message.')
     rows.append("")
     rows += ["| key | does | also | id |", "|---|---|---|---|"]
     for key in KEYS:

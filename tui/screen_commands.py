@@ -74,6 +74,7 @@ class ScreenCommands(Base):
         self.pictures_changed()
         self.show_header()
         self.show_figures()
+        self.pictures_changed()
         return True
 
     async def tell(self, text: str) -> None:
@@ -197,8 +198,11 @@ class ScreenCommands(Base):
         return self.known_themes.themes.get(self.theme) or self.known_themes.themes[DEFAULT]
 
     def copy_text(self, text: str) -> None:
-        """By OSC 52 through the terminal, and by the desktop's tool where there is one."""
         self.copy_to_clipboard(text)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """By OSC 52 through the terminal, and by the desktop's tool where there is one; what the message cuts, too."""
+        super().copy_to_clipboard(text)
         command = clipboard.tool()
         if command is not None:
             self.run_worker(lambda: clipboard.copy(text, command), thread=True, group="copy", exit_on_error=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from textual import events
 
+from engine.errors import UsageError
 from tests.tui.drive import ask, running, shown, type_text, wait_until
 from tests.tui.fakes import FakeEngine, script
 
@@ -160,8 +161,41 @@ async def test_what_waits_is_shown_taken_back_and_returned_by_a_stop() -> None:
 
 
 async def test_a_message_may_wait_for_the_model_to_load_and_be_cancelled() -> None:
-    async with running(FakeEngine()) as (app, pilot, engine):
+    async with running(FakeEngine()) as (app, pilot, _):
         app.controller.queued = "waits"
         app.show_queue()
         await pilot.press("up", "ctrl+c")
         assert (app.composer.text, app.controller.queued) == ("", None)
+
+
+async def test_pasting_a_picture_or_text_from_the_desktop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    from tui import clipboard
+
+    engine = FakeEngine(manual=True)
+    engine.spec.vision = True
+    red = tmp_path / "red.png"
+    Image.new("RGB", (8, 6), "red").save(red)
+    monkeypatch.setattr(clipboard, "picture", red.read_bytes)
+    async with running(engine) as (app, pilot, _):
+        await pilot.press("ctrl+v")
+        await wait_until(pilot, lambda: len(app.controller.album.waiting) == 1)
+        await wait_until(pilot, lambda: "8×6" in shown(app))
+        await type_text(pilot, "/image clear")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: "8×6" not in shown(app))
+        await type_text(pilot, "/image paste")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: len(app.controller.album.waiting) == 1)
+
+        def nothing() -> bytes:
+            raise UsageError("There is no picture in the clipboard.")
+
+        monkeypatch.setattr(clipboard, "picture", nothing)
+        monkeypatch.setattr(clipboard, "text", lambda: "words\x1b[2J")
+        await pilot.press("alt+v")
+        await wait_until(pilot, lambda: app.composer.text == "words")
+        monkeypatch.setattr(clipboard, "text", lambda: None)
+        await pilot.press("alt+v")
+        await wait_until(pilot, lambda: "There is no picture" in shown(app))

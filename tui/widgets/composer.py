@@ -62,6 +62,9 @@ class Composer(TextArea):
             super().__init__()
             self.text = text
 
+    class PasteWanted(Message):
+        """Ctrl+V: text or a picture."""
+
     class HelpWanted(Message):
         """`?` on an empty message."""
 
@@ -267,7 +270,8 @@ class Composer(TextArea):
             self.move_cursor(result.end_location)
 
     def action_paste(self) -> None:
-        self.paste(self.app.clipboard)
+        """What the clipboard holds takes a moment to find out; the app does it."""
+        self.post_message(self.PasteWanted())
 
     def _unfold(self) -> bool:
         """Tab on a chip opens it; whether there was one."""
