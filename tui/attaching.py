@@ -115,6 +115,12 @@ class Attaching(Base):
             self.say(found.text, "warning")
             self.pictures_changed()
 
+    def picture_trouble(self, text: str) -> str:
+        """Why a message cannot be sent as it is, as far as that is known; empty when nothing is."""
+        engine = self.controller.engine
+        found = (self._pictures_read.get(_version(path, engine)) for path in mentioned(text))
+        return next((a.text for a in found if a is not None and a.trouble), "")
+
     def name_pictures(self, turn: Turn) -> None:
         """A turn that is about to be shown says what is known of its pictures."""
         engine = self.controller.engine

@@ -36,6 +36,7 @@ class Completing(Base):
         def pictures_changed(self) -> None: ...
         async def run_command(self, text: str) -> bool: ...
         async def send(self, text: str) -> None: ...
+        def picture_trouble(self, text: str) -> str: ...
         async def send_edited(self, text: str) -> bool: ...
 
     _project: Project | None = None
@@ -136,6 +137,8 @@ class Completing(Base):
         text = event.text
         if commands.parse(text) is None:
             try:
+                if trouble := self.picture_trouble(text):
+                    raise UsageError(trouble)
                 text = mentions.expand(text)
             except UsageError as error:  # the message stays where it was written
                 self.say(str(error), "warning")

@@ -221,6 +221,10 @@ async def test_what_cannot_be_sent_is_said_before_it_is(tmp_path: Path) -> None:
     async with running(engine, size=(100, 30)) as (app, pilot, _):
         app.composer.load_text(f"@{path} what is it?")
         await wait_for(pilot, app, ["!cat.png is not a picture that can be read: use PNG, JPEG, WebP or GIF."])
+        app.composer.action_send()
+        await wait_until(pilot, lambda: any("not a picture" in n.message for n in app._notifications))
+        assert app.composer.text == f"@{path} what is it?", "the message did not stay where it was written"
+        assert not app.controller.chat.turns
         save(path, "red")  # saved anew while the message is being written
         app.composer.load_text(f"@{path} what is it now?")
         await wait_for(pilot, app, ["cat.png 8×6 · 1 KB · 5 tokens"])
