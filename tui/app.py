@@ -25,7 +25,7 @@ from textual.widgets import Footer, Static
 import themes
 from engine import paths
 from engine.core import Event, Failed, Finished, Tokens
-from tui import crash, prefs
+from tui import crash, prefs, preview
 from tui.actions import Actions
 from tui.attaching import Attaching
 from tui.bridge import Bridge
@@ -63,7 +63,10 @@ FRAME = 1 / 30
 """Shortest time between two drawings of a stream."""
 SLOWEST = 0.5
 SHARE = 3
-"""A drawing that took t is followed by at least SHARE × t without one: the model needs the processor more."""
+"""A drawing that took t is followed by at least SHARE × t without one."""
+SCARCE = 24
+"""The same where the model computes on the few cores that draw: what drawing takes, the answer is late by."""
+FEW_CORES = 4
 PANEL_EVERY = 0.25
 
 
@@ -211,7 +214,7 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
 
     def _pause(self, begun: float) -> None:
         cost = time.thread_time() - begun
-        self.set_timer(min(max(SHARE * cost, FRAME), SLOWEST), self._drain)
+        self.set_timer(min(max(share_of(sys.modules.get("engine.backend")) * cost, FRAME), SLOWEST), self._drain)
 
     def _take(self, event: Event) -> None:
         turn = self.controller.turn
@@ -306,6 +309,12 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
         self.call_after_refresh(self.show_figures)
 
 
+def share_of(backend: Any) -> int:
+    """How much longer than a drawing the pause after it must be. `backend`: the module, once a model is loaded."""
+    scarce = backend is not None and backend.is_cpu() and (os.cpu_count() or 1) <= FEW_CORES
+    return SCARCE if scarce else SHARE
+
+
 def run(options: Options) -> int:
     """Run the app until the user leaves; the exit code."""
     from tui.stderr_guard import stderr_to
@@ -314,6 +323,7 @@ def run(options: Options) -> int:
         from tui.plain import run as run_plain
 
         return run_plain(options)
+    preview.prepare()
     crash.log_to(paths.state() / "dspark.log")
     app = ChatApp(options, History(paths.state() / "history.jsonl"))
     with stderr_to(paths.state() / "stderr.log"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from engine.catalog import catalog
 from engine.sanitize import one_line
 from engine.vision import EXTENSIONS
 from tui import export, files
@@ -28,6 +29,21 @@ def drafters(host: Host, words: str) -> Sequence[Choice]:
     return [(d.name, "in use" if d.name == current else str(d.source)) for d in controller.drafters if d.available]
 
 
+def models(host: Host, words: str) -> Sequence[Choice]:
+    """The loaded ones of before, then those of the catalog."""
+    recent: list[str] = getattr(host, "recent", [])
+    known = {card.id: card.title for card in catalog().cards}
+    verbs = [("unload", "give its memory back"), ("stop", "end a download or a load")]
+    return [*((name, "recent") for name in recent), *((n, t) for n, t in known.items() if n not in recent), *verbs]
+
+
+def arms(host: Host, words: str) -> Sequence[Choice]:
+    """Drafters for a race, after the ones that are written."""
+    before, comma, _ = words.rpartition(",")
+    taken = before.split(",")
+    return [(f"{before}{comma}{d.name}", "") for d in host.controller.drafters if d.available and d.name not in taken]
+
+
 def chats(host: Host, words: str) -> Sequence[Choice]:
     """Beginnings of ids, newest first."""
     rows = host.store.list(MOST_CHATS) if host.store is not None else []
@@ -43,7 +59,8 @@ def themes(host: Host, words: str) -> Sequence[Choice]:
 
 def pictures(host: Host, words: str) -> Sequence[Choice]:
     found = _paths(words, tuple(EXTENSIONS))
-    return found if words else [("paste", "the picture in the clipboard"), ("clear", "none of those waiting"), *found]
+    verbs = [("paste", "the picture in the clipboard"), ("show", "those of this message, or of the last with some")]
+    return found if words else [*verbs, ("clear", "none of those waiting"), *found]
 
 
 def written(host: Host, words: str) -> Sequence[Choice]:

@@ -239,6 +239,8 @@ async def _image(host: Host, words: str) -> Result:
     match words:
         case "":
             return "/image FILE sends a picture with the next message; @FILE in the message does the same."
+        case "show":
+            return await host.screen_command("image", words)
         case "paste":
             path = await asyncio.to_thread(clipboard.keep_picture, paths.data() / "pasted")
         case "clear":
@@ -263,7 +265,14 @@ def _quit(host: Host, words: str) -> Result:
 
 COMMANDS: tuple[Command, ...] = (
     Command("help", "", "keys and commands", None, ("keys", "?")),
-    Command("model", "[name|unload|stop]", "list the models, or load another; the chat stays", None, ("models",)),
+    Command(
+        "model",
+        "[name|unload|stop]",
+        "list the models, or load another; the chat stays",
+        None,
+        ("models",),
+        choices.models,
+    ),
     Command("drafter", "[name]", "list the drafters, or switch", _drafter, ("drafters",), choices.drafters),
     Command(
         "set",
@@ -322,7 +331,7 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "image",
-        "file|paste|clear",
+        "file|paste|show|clear",
         "send a picture with the next message; @file in the message does the same",
         _image,
         (),
@@ -339,10 +348,31 @@ COMMANDS: tuple[Command, ...] = (
     Command("panels", "[all|compact|off]", "side panels", None, (), choices.fixed("all", "compact", "off")),
     Command("ribbon", "[letters|bars]", "the row of rounds", None, (), choices.fixed("letters", "bars")),
     Command("theme", "[name]", "list the themes, or switch", None, (), choices.themes),
-    Command("race", "[a,b,…] [tokens]", "the same prompt through 2 to 4 drafters, side by side, with a verdict", None),
+    Command(
+        "race",
+        "[a,b,…] [tokens]",
+        "the same prompt through 2 to 4 drafters, side by side, with a verdict",
+        None,
+        (),
+        choices.arms,
+    ),
     Command("compare", "", "the drafters of this conversation in one table", _compare),
-    Command("chart", "[panel]", "a panel over the whole screen, as a chart", None, ("charts",)),
-    Command("calibrate", "[stop]", "measure this machine again for the model and its drafters", None),
+    Command(
+        "chart",
+        "[panel]",
+        "a panel over the whole screen, as a chart",
+        None,
+        ("charts",),
+        choices.fixed("acceptance", "rate", "positions", "drafters", "prefix", "calibration"),
+    ),
+    Command(
+        "calibrate",
+        "[stop]",
+        "measure this machine again for the model and its drafters",
+        None,
+        (),
+        choices.fixed("stop"),
+    ),
     Command("doctor", "", "describe this machine and this installation", None),
     Command("log", "", "the end of the program's log", None),
     Command("stats", "[turn|session]", "figures in words", _stats, (), choices.fixed("turn", "session")),

@@ -13,8 +13,10 @@ from engine.errors import UsageError
 from engine.sanitize import clean
 from themes import DEFAULT, Theme
 from tui import clipboard, commands, editor, settings
+from tui.pictures import mentioned
 from tui.screens.help import HelpScreen
 from tui.screens.pick import Item, ListScreen
+from tui.screens.picture import PictureScreen
 from tui.screens.sessions import SessionsScreen
 from tui.screens.settings import SettingsScreen
 from tui.widgets.answer_view import View
@@ -92,6 +94,8 @@ class ScreenCommands(Base):
                 self.action_help()
             case "sessions":
                 self.action_sessions()
+            case "image":
+                return self.show_pictures()
             case "settings":
                 self.action_settings()
             case "retry":
@@ -139,6 +143,20 @@ class ScreenCommands(Base):
         chosen = await self.push_screen_wait(ListScreen("Themes", items))
         if chosen is not None:
             self.theme = chosen
+
+    def show_pictures(self) -> str | None:
+        """Those of the message being written, else of the last message that had some."""
+        paths = [*self.controller.album.waiting, *mentioned(self.composer.message)]
+        turns = iter(reversed(self.controller.chat.turns))
+        while not paths and (turn := next(turns, None)) is not None:
+            paths = mentioned(turn.user)
+        if not paths:
+            return "There is no picture here; /image FILE or @FILE names one."
+        self.push_screen(PictureScreen(paths))
+        return None
+
+    def on_attachments_clicked(self) -> None:
+        self.show_pictures()
 
     # Screens ----------------------------------------------------------------------------------------------------------
 

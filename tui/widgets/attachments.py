@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Static
 
 from engine.sanitize import one_line
@@ -39,6 +40,12 @@ class Attachments(Static):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.shown: Sequence[Attachment] = ()
+
+    class Clicked(Message):
+        """The user wants to see them."""
+
+    def on_click(self) -> None:
+        self.post_message(self.Clicked())
 
     def show(self, attachments: Sequence[Attachment]) -> None:
         self.shown = attachments
