@@ -31,6 +31,7 @@ Progress = Callable[[str, float], None]
 SPARSE_WIDTHS = (1, 2, 3, 4, 6, 8, 12, 17, 33)
 SPARSE_CAPS = (1, 2, 4)
 BATCH_WIDTHS = (1, 2, 4, 8)
+BATCH_TEXT = 16
 SLOW_MS = 60.0
 """Above this a row costs so much that only some widths are measured and the others interpolated."""
 REPEATS = (3, 9)
@@ -268,7 +269,12 @@ def _batches(
     out: dict[int, Curve] = {}
     for size in sorted({2**i for i in range(1, most.bit_length()) if 2**i <= most} | ({most} if most > 1 else set())):
         try:
-            runs = [_open(loop, tokenizer, Chain("scripted", (scripted,)), prompt[-16:]) for _ in range(size)]
+            # Each with a text of its own: sequences that say the same would wake the same experts, too.
+            texts = _varied(prompt, loop.target.spec.vocab_size, size * BATCH_TEXT)
+            runs = [
+                _open(loop, tokenizer, Chain("scripted", (scripted,)), texts[at : at + BATCH_TEXT])
+                for at in range(0, len(texts), BATCH_TEXT)
+            ]
             batch = Batch()
             for run in runs:
                 assert run.batch.state is not None
