@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual import work
 from textual.message import Message
 
-from engine import paths
 from engine.errors import Cancelled
 from tui.engine_port import Progress
 from tui.panels import Figures
+from tui.reports import doctor_text, log_text
 from tui.screens.charts import ChartScreen
 from tui.screens.text import TextScreen
 from tui.widgets.side_bar import PANELS, PanelView
@@ -31,9 +29,6 @@ else:
     Base = object
 
 log = logging.getLogger("dspark.tui")
-
-LINES = 400
-"""Of the log that are shown."""
 
 
 class Instruments(Base):
@@ -164,39 +159,11 @@ class Instruments(Base):
     @work(thread=True, group="doctor", exit_on_error=False)
     def _examine(self, screen: TextScreen) -> None:
         try:
-            text = self.doctor_text()
+            text = doctor_text(self.controller.config, self.controller.engine)
         except Exception as error:  # a broken machine is what it is for: the screen says it as a sentence
             log.exception("the examination failed")
             text = f"The examination failed: {error}"
         self.call_from_thread(screen.call_later, screen.show, text)  # after it is composed
 
-    def doctor_text(self) -> str:
-        from dspark_chat import __version__
-        from engine import doctor
-
-        config, engine = self.controller.config, self.controller.engine
-        run: Any = getattr(engine, "run_exclusive", None)
-
-        def facts() -> list[doctor.Fact]:
-            return doctor.examine(config.folders)
-
-        # Its measurements are MLX work, which belongs on the model thread and between two rounds.
-        return doctor.report(run(facts) if run is not None else facts(), config, __version__)
-
     def action_log(self) -> None:
-        """The end of the program's own log, and of what libraries wrote to the terminal."""
-        parts: list[str] = []
-        for name in ("dspark.log", "stderr.log"):
-            text = tail(paths.state() / name)
-            if text:
-                parts.append(f"{paths.state() / name}\n\n{text}")
-        self.push_screen(TextScreen("Log", "\n\n".join(parts) or "Nothing was written to the log yet.", at_end=True))
-
-
-def tail(path: Path, lines: int = LINES) -> str:
-    """The last lines of a file; empty when it cannot be read."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return "".join(deque(file, lines)).rstrip("\n")
-    except OSError:
-        return ""
+        self.push_screen(TextScreen("Log", log_text(), at_end=True))

@@ -18,10 +18,10 @@ from textual.content import Content
 from textual.message import Message
 
 from engine.config import Config
-from engine.errors import Cancelled
+from engine.errors import Cancelled, DsparkError
 from engine.sanitize import clean, one_line
 from tui.engine_port import EngineLike, Progress, give_back
-from tui.model_port import Models, ModelsLike
+from tui.model_port import Models, ModelsLike, held
 from tui.screens.models import ModelsScreen, gigabytes
 from tui.stats import Tally
 from tui.widgets.loading import Notice, failure_text, progress_text, welcome_text
@@ -163,7 +163,7 @@ class Loading(Base):
             loader = None if self._loaded_once and self.options.models is not None else self.options.loader
             engine = loader(tell) if loader is not None else self.models.load(job.config, tell, stop)
         except Exception as error:  # the edge of loading: the screen says it as a sentence
-            log.warning("loading failed", exc_info=error)
+            log.warning("loading failed: %s", error, exc_info=None if isinstance(error, DsparkError) else error)
             self.post_message(self.LoadFailed(job, error))
         else:
             self.post_message(self.Loaded(job, engine))
@@ -330,9 +330,3 @@ class Loading(Base):
         for notice in self.query("#notice").results(Notice):
             notice.say(Content(text))
         return text
-
-
-def held(engine: EngineLike) -> int:
-    """Bytes that a loaded model and its prefix cache hold."""
-    weights = int(getattr(engine.spec, "weight_bytes", 0))
-    return weights + int(getattr(getattr(engine, "cache_stats", None), "nbytes", 0) or 0)

@@ -81,3 +81,9 @@ class Models:
 
     def load(self, config: Config, tell: Tell, stop: Stop) -> EngineLike:
         return default_loader(config, stop)(tell)
+
+
+def held(engine: EngineLike) -> int:
+    """Bytes that a loaded model and its prefix cache hold."""
+    weights = int(getattr(engine.spec, "weight_bytes", 0))
+    return weights + int(getattr(getattr(engine, "cache_stats", None), "nbytes", 0) or 0)

@@ -20,7 +20,7 @@ from engine.core import Event, Tokens
 from engine.errors import DsparkError
 from engine.sanitize import clean
 from themes import Theme
-from tui import commands
+from tui import commands, plain_models, reports
 from tui.chat import Chat, Status, Turn
 from tui.controller import Controller
 from tui.engine_port import Progress, default_loader
@@ -147,6 +147,12 @@ class Plain:
             case "sessions":
                 rows = self.store.list(20) if self.store is not None else []
                 return "\n".join(f"{row.id[:8]}  {row.name}" for row in rows) or "There is no chat yet."
+            case "model":
+                return plain_models.command(self.controller, words, self.say)
+            case "doctor":
+                return reports.doctor_text(self.controller.config, self.controller.engine)
+            case "log":
+                return reports.log_text()
             case _:
                 return f"/{name} needs the full screen; start without --plain for it."
 
@@ -162,7 +168,7 @@ class Plain:
         Raises:
             DsparkError: with one sentence.
         """
-        loader = self.options.loader or default_loader(self.options.config)
+        loader = self.options.loader or default_loader(self.controller.config)
         last = ""
 
         def report(progress: Progress) -> None:
@@ -178,6 +184,8 @@ class Plain:
 
     def ask(self, text: str) -> Turn:
         """Send, print the answer as it comes, print its figures. Ctrl+C stops it and keeps what is there."""
+        if self.controller.engine is None:
+            self.load()
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         turn = self.controller.begin(text)
         self._save(turn)
@@ -238,7 +246,10 @@ class Plain:
             if result:
                 self.say(result)
         elif text.strip():
-            self.ask(text.removeprefix("/") if text.startswith("//") else text)
+            try:
+                self.ask(text.removeprefix("/") if text.startswith("//") else text)
+            except DsparkError as error:  # the model had been unloaded, and does not come back
+                self.say(str(error))
         return not self._left
 
 

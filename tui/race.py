@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from textual import work
 
 from engine.core import Request
-from engine.errors import Cancelled
+from engine.errors import Cancelled, DsparkError
 from engine.vision import Prompt as Seen
 from tui.screens.race import RaceScreen
 
@@ -94,7 +94,7 @@ class Races(Base):
         except Cancelled:
             return
         except Exception as error:  # the edge of a race: the screen says it as a sentence
-            log.warning("the race failed", exc_info=error)
+            log.warning("the race failed: %s", error, exc_info=None if isinstance(error, DsparkError) else error)
             self.call_from_thread(screen.call_later, screen.fail, str(error) or type(error).__name__)
         else:
             if not screen.left:

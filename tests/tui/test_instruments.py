@@ -13,7 +13,7 @@ from engine.errors import Cancelled
 from tests.tui.drive import ask, running, shown, type_text, wait_until
 from tests.tui.fakes import FakeEngine, script
 from tui import compare
-from tui.instruments import tail
+from tui.reports import tail
 from tui.screens.charts import ChartScreen
 from tui.screens.text import TextScreen
 from tui.widgets.side_bar import PANELS, PanelView

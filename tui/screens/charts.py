@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tui.panels import Figures, Panel
+from tui.widgets.side_bar import rows
 
 
 class ChartScreen(ModalScreen[None]):
@@ -82,5 +83,9 @@ def maximised(panel: Panel, figures: Figures, width: int, height: int) -> Conten
     text = panel.draw(figures, width)
     if panel.chart is None:
         return text
-    used = len(text.split("\n", allow_blank=True)) + 1
-    return Content("\n\n").join([text, panel.chart(figures, width, max(6, height - used))])
+    room = max(6, height - rows(text, width) - 1)
+    chart = panel.chart(figures, width, room)
+    over = rows(chart, width) - room
+    if over > 0:  # words wrapped
+        chart = panel.chart(figures, width, max(6, room - over))
+    return Content("\n\n").join([text, chart])

@@ -27,6 +27,7 @@ from tui.widgets.task_row import task_text
 PAUSE = 0.15
 """Seconds that a line must be highlighted before its files are looked at."""
 REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+COLUMN = 30
 LISTING = "looking for models …"
 
 
@@ -99,8 +100,9 @@ class ModelsScreen(PickScreen):
             return ()
         words = filter.lower().split()
         shown = [c for c in self._choices if all(w in f"{c.name} {c.title} {where(c)}".lower() for w in words)]
+        column = min(COLUMN, max((len(c.name) for c in shown), default=0))
         out = [
-            Item(c.name, c.name, note(c, c.name in self._recent), bool(c.trouble), c.name == self._current)
+            Item(c.name, c.name, note(c, c.name in self._recent), bool(c.trouble), c.name == self._current, column)
             for c in shown
         ]  # fmt: skip
         if REPO.fullmatch(filter) and all(filter.lower() != c.name.lower() for c in self._choices):

@@ -1,0 +1,111 @@
+"""What the screens of models, races, charts and reading look like. Look at a difference before you accept it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from engine import doctor
+from engine.config import Config
+from tests.tui.drive import wait_until
+from tests.tui.fakes import FakeEngine, loader
+from tests.tui.races import TIE, race
+from tests.tui.test_models import FakeModels
+from tests.tui.test_snapshots import SIZES, THEMES, FixedApp, conversation, settle
+from tui.options import Options
+from tui.screens.models import ModelsScreen
+from tui.screens.race import RaceScreen
+
+CURVES: Any = SimpleNamespace(
+    curve=[(1, 134.0), (2, 143.0), (4, 149.0), (8, 156.0), (16, 206.0), (32, 306.0)],
+    draft=[(1, 10.0), (3, 12.0), (7, 15.0)], knee=8, cap=7, rate=12.0, plain=7.1, speedup=1.69,
+    date="2026-11-29", stale=True, reason="live rounds take +40 % of what was measured; /calibrate measures again",
+)  # fmt: skip
+FACTS = [
+    doctor.Fact("system", "system", "Linux 6.1 x86_64"),
+    doctor.Fact("engine", "memory", "16.0 GB"),
+    doctor.Fact("engine", "BLAS", "stock", False, "Slow: no tuned one was found."),
+    doctor.Fact("roofline", "memory bandwidth", "12.3 GB/s (measured now)"),
+    doctor.Fact(
+        "roofline",
+        "fake-135m",
+        "memory 12.3 GB/s · 540 MB a step · ceiling 22.8 tok/s · plain 7.1 (31 %), 0.53x of it with drafts: compute or "
+        "structure limits it, not memory",
+    ),
+]
+
+matrix = pytest.mark.parametrize(("size", "theme"), [(s, t) for s in SIZES for t in THEMES])
+
+
+def tool_app(engine: FakeEngine, theme: str) -> FixedApp:
+    return FixedApp(Options(Config(), theme=theme, loader=loader(engine), models=FakeModels()))
+
+
+@matrix
+def test_models(snap_compare: Any, size: str, theme: str) -> None:
+    app = tool_app(FakeEngine(manual=True), theme)
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await wait_until(pilot, lambda: app.controller.engine is not None)
+        await pilot.press("f2")
+        await wait_until(pilot, lambda: isinstance(app.screen, ModelsScreen) and app.screen._choices is not None)
+        await pilot.press("down")
+        await wait_until(pilot, lambda: "memory 3.0 GB" in str(app.screen.query_one("#detail").render()))
+        await settle(pilot)
+
+    assert snap_compare(app, terminal_size=SIZES[size], run_before=before)
+
+
+@matrix
+def test_race(snap_compare: Any, size: str, theme: str) -> None:
+    app = tool_app(FakeEngine(manual=True), theme)
+    app.racer = lambda *_: race(second=TIE)
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await wait_until(pilot, lambda: app.controller.engine is not None)
+        app.composer.insert("explain speculative decoding")
+        await pilot.press("f7")
+        await wait_until(pilot, lambda: isinstance(app.screen, RaceScreen) and app.screen.clock > 0.0)
+        screen = app.screen
+        assert isinstance(screen, RaceScreen)
+        screen.playing = False
+        screen.set_clock(900.0)
+        await settle(pilot)
+
+    assert snap_compare(app, terminal_size=SIZES[size], run_before=before)
+
+
+@pytest.mark.parametrize(
+    ("panel", "size", "theme"),
+    [("rate", s, t) for s in SIZES for t in THEMES]
+    + [(panel, size, THEMES[0]) for panel in ("calibration", "drafters") for size in SIZES],
+)
+def test_chart(snap_compare: Any, size: str, theme: str, panel: str) -> None:
+    engine: Any = FakeEngine(manual=True)
+    engine.calibration = CURVES
+    app = tool_app(engine, theme)
+    talk = conversation(engine)
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await talk(pilot)
+        app.open_chart(panel)
+        await settle(pilot)
+
+    assert snap_compare(app, terminal_size=SIZES[size], run_before=before)
+
+
+@matrix
+def test_doctor(snap_compare: Any, monkeypatch: pytest.MonkeyPatch, size: str, theme: str) -> None:
+    app = tool_app(FakeEngine(manual=True), theme)
+    monkeypatch.setattr(doctor, "examine", lambda *_a, **_k: FACTS)
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await wait_until(pilot, lambda: app.controller.engine is not None)
+        app.action_doctor()
+        await wait_until(pilot, lambda: "BLAS" in getattr(app.screen, "text", ""))
+        await settle(pilot)
+
+    assert snap_compare(app, terminal_size=SIZES[size], run_before=before)
