@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.catalog import catalog
-from engine.catalog import catalog
 from engine.sanitize import one_line
 from engine.vision import EXTENSIONS
 from tui import export, files
@@ -28,21 +27,6 @@ def drafters(host: Host, words: str) -> Sequence[Choice]:
     controller = host.controller
     current = controller.drafter
     return [(d.name, "in use" if d.name == current else str(d.source)) for d in controller.drafters if d.available]
-
-
-def models(host: Host, words: str) -> Sequence[Choice]:
-    """The loaded ones of before, then those of the catalog."""
-    recent: list[str] = getattr(host, "recent", [])
-    known = {card.id: card.title for card in catalog().cards}
-    verbs = [("unload", "give its memory back"), ("stop", "end a download or a load")]
-    return [*((name, "recent") for name in recent), *((n, t) for n, t in known.items() if n not in recent), *verbs]
-
-
-def arms(host: Host, words: str) -> Sequence[Choice]:
-    """Drafters for a race, after the ones that are written."""
-    before, comma, _ = words.rpartition(",")
-    taken = before.split(",")
-    return [(f"{before}{comma}{d.name}", "") for d in host.controller.drafters if d.available and d.name not in taken]
 
 
 def models(host: Host, words: str) -> Sequence[Choice]:
