@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.sanitize import clean
+from engine.sanitize import clean, one_line
 from tui.completion import Candidate
 
 ROWS = 8
@@ -80,7 +80,7 @@ class Suggest(Static):
 
     def _row(self, item: Candidate, index: int) -> Content:
         marked = index == self.at or (self.at is None and index == 0 and item.first)
-        label = Content(item.label)
+        label = Content(one_line(item.label))
         label = Content.assemble(label, " " * max(1, LABEL - label.cell_length)) if item.note else label
-        row = Content.assemble(label.stylize("bold"), (item.note, "$faint"))
+        row = Content.assemble(label.stylize("bold"), (one_line(item.note), "$faint"))
         return row.stylize("reverse") if marked else row
