@@ -33,7 +33,7 @@ def test_plain_file(tmp_path: Path) -> None:
 
 
 def test_key_is_the_content_and_not_the_name(tmp_path: Path) -> None:
-    """A file overwritten between two questions is a new picture; a copy under another name is the same one."""
+    """A file overwritten between two questions is a new picture, a copy under another name is the same (O61)."""
     first, copy = tmp_path / "a.png", tmp_path / "b.png"
     first.write_bytes(encoded(Image.new("RGB", (4, 4), "red")))
     copy.write_bytes(first.read_bytes())

@@ -232,7 +232,7 @@ SHAPES: list[tuple[list[dict[str, Any]], list[Picture]]] = [
 
 @pytest.mark.parametrize("shape", range(len(SHAPES)))
 def test_each_picture_stands_where_it_stood(loaded: Loaded, eye: MuseEye, shape: int) -> None:
-    """Several pictures, several turns, text between: placeholders keep place and number."""
+    """Several pictures, several turns, text between: placeholders keep place and number (O60)."""
     messages, pictures = SHAPES[shape]
     bare = asked(loaded, messages)
     seen = eye.prompt(bare, pictures)
