@@ -39,11 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rank", type=int, default=default.rank, help="of the Markov head")
     add("--draft-vocab", type=int, default=default.draft_vocab, help="most frequent tokens kept; 0 keeps all")
     add("--rate", type=float, default=default.rate, help="peak learning rate")
+    add("--weight-decay", type=float, default=default.weight_decay, help="pulls every weight towards zero")
+    add("--noise", type=float, default=default.noise, help="on what is read of the model, whose own size is 1")
     add("--seed", type=int, default=default.seed)
     add(
         "--bits",
         type=int,
-        choices=(4, 8, 16),
+        choices=(4, 6, 8, 16),
         default=default.bits,
         help="of the exported matrices; 16 suits every program",
     )
@@ -51,10 +53,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="only say what it would take")
 
 
+_LEAST = {
+    "--block": 2, "--layers": 1, "--rank": 0, "--draft-vocab": 0, "--steps": 0, "--conversations": 1, "--max-tokens": 1,
+    "--rate": 0.0, "--weight-decay": 0.0, "--noise": 0.0,
+}  # fmt: skip
+
+
+def _taps(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(int(x) for x in text.split(",")) if text else ()
+    except ValueError:
+        raise UsageError(f"'{text}' is no list of layers; write --taps 1,8,14, say.") from None
+    if list(found) != sorted(set(found)) or any(x < 0 for x in found):
+        raise UsageError(f"--taps {text} must rise from 0 upwards without repeats; write --taps 1,8,14, say.")
+    return found
+
+
 def settings_of(args: argparse.Namespace) -> Settings:
     """Raises UsageError for values that make no sense."""
-    if args.block < 2:
-        raise UsageError("A block needs at least two rows; give --block 4, say.")
+    for option, least in _LEAST.items():
+        value = getattr(args, option[2:].replace("-", "_"))
+        if value is not None and not value >= least:
+            raise UsageError(f"{option} {value} is too small; the least is {least}.")
     wanted = args.conversations
     return Settings(
         model=args.model,
@@ -63,12 +83,14 @@ def settings_of(args: argparse.Namespace) -> Settings:
         data=args.data,
         prompts=args.prompts,
         max_tokens=args.max_tokens,
-        taps=tuple(int(x) for x in args.taps.split(",")) if args.taps else (),
+        taps=_taps(args.taps),
         layers=args.layers,
         block=args.block,
         rank=args.rank,
         draft_vocab=args.draft_vocab,
         rate=args.rate,
+        weight_decay=args.weight_decay,
+        noise=args.noise,
         budget=duration(args.budget),
         steps=args.steps,
         seed=args.seed,
@@ -98,8 +120,23 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             raise Cancelled(f"Stopped. The same command goes on from here; {args.out} holds everything.") from None
     screen.close()
+    _conclude(made, folder, sys.stderr)
     print(folder)
     return 0
+
+
+def _conclude(made: object, folder: Path, out: TextIO) -> None:
+    """What came of it, and how to use it."""
+    from engine.training.run import Run
+
+    assert isinstance(made, Run)
+    if made.measured is not None:
+        plain, drafted = made.measured
+        pace = drafted.speed / max(plain.speed, 1e-9)
+        out.write(
+            f"On held-out prompts {drafted.committed:.2f} tokens a round, {pace:.2f} times the plain speed with every "
+            f"draft taken.\nUse it with: dspark-chat --model {made.settings.model} --drafter {folder}\n"
+        )
 
 
 def _agreed() -> bool:

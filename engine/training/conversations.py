@@ -138,11 +138,16 @@ def write(
     have, number = len(old), max((c.number + 1 for c in old), default=0)
     last = len(questions) if questions else sys.maxsize
     wanted = min(count, last)
+    progress(have, wanted)
     with out.open("a", encoding="utf-8") as file:
         while have < wanted and number < last:
             batch = range(number, min(number + wave, number + wanted - have))
             asked = [questions[i] for i in batch] if questions else _ask(engine, batch, seed)
-            for conversation in _answer(engine, asked, batch, max_tokens, seed):
+
+            def told(finished: int, before: int = have) -> None:
+                progress(min(before + finished, wanted), wanted)
+
+            for conversation in _answer(engine, asked, batch, max_tokens, seed, told):
                 if len(conversation.response_ids) >= _SHORTEST:
                     file.write(conversation.line() + "\n")
                     have += 1
@@ -170,7 +175,12 @@ def _ask(engine: Engine, numbers: Iterable[int], seed: int) -> list[str]:
 
 
 def _answer(
-    engine: Engine, asked: Sequence[str], numbers: Iterable[int], max_tokens: int, seed: int
+    engine: Engine,
+    asked: Sequence[str],
+    numbers: Iterable[int],
+    max_tokens: int,
+    seed: int,
+    told: Callable[[int], None],
 ) -> Iterator[Conversation]:
     jobs: list[tuple[list[int], Sampling, int]] = []
     for i, question in zip(numbers, asked, strict=True):
@@ -180,13 +190,15 @@ def _answer(
         sampling = Sampling(temperature=temperature, seed=None if greedy else _seed(seed, i, 2))
         jobs.append((engine.format.render([{"role": "user", "content": question}]), sampling, max_tokens))
     for number, question, (prompt, sampling, _), (_, ids, stopped) in zip(
-        numbers, asked, jobs, _run(engine, jobs), strict=True
+        numbers, asked, jobs, _run(engine, jobs, told), strict=True
     ):
         yield Conversation(tuple(prompt), tuple(ids), sampling.temperature, question, stopped, number)
 
 
-def _run(engine: Engine, jobs: Sequence[tuple[list[int], Sampling, int]]) -> list[tuple[str, tuple[int, ...], bool]]:
-    """(text, ids, ended by itself) of each job; they share the engine's batch."""
+def _run(
+    engine: Engine, jobs: Sequence[tuple[list[int], Sampling, int]], told: Callable[[int], None] = lambda _: None
+) -> list[tuple[str, tuple[int, ...], bool]]:
+    """(text, ids, ended by itself) of each job; they share the engine's batch. `told` hears how many are finished."""
     tickets = [
         engine.submit(Request(ids, max_tokens=n, sampling=s, drafter="none", remember=False)) for ids, s, n in jobs
     ]
@@ -197,6 +209,7 @@ def _run(engine: Engine, jobs: Sequence[tuple[list[int], Sampling, int]]) -> lis
                 raise event.error
             if isinstance(event, Finished):
                 results.append((event.text, event.tokens, event.reason == "stop"))
+        told(len(results))
     return results
 
 

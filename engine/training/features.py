@@ -65,6 +65,8 @@ def extract(
     out_last = _file(folder / "last.f16", total, hidden)
     mark = folder / "done"
     done = int(mark.read_text()) if mark.exists() else 0
+    read = int(offsets[done])
+    progress(read, total)
     for first in range(done, len(ids), GROUP):
         group = sorted(range(first, min(first + GROUP, len(ids))), key=lambda i: len(ids[i]))
         for at in range(0, len(group), rows):
@@ -73,10 +75,11 @@ def extract(
             for row, i in enumerate(members):
                 span, n = slice(offsets[i], offsets[i + 1]), len(ids[i])
                 out_last[span], out_taps[span] = hidden_rows[row, :n], tap_rows[row, :n]
+            read += sum(len(ids[i]) for i in members)
+            progress(read, total)
         out_taps.flush()
         out_last.flush()
         _replace(mark, str(max(group) + 1))
-        progress(int(offsets[max(group) + 1]), total)
 
 
 def _forward(target: Target, ids: list[np.ndarray], taps: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -58,7 +58,16 @@ def adopt(params: model.Params, old: model.Shape, new: model.Shape, probe: model
         "o_proj": mx.concatenate([first["o_proj"], write * (size / params["norm"])[:, None]], axis=1),
     }
     kept = {name: params[name] for name in ("fc", "hidden_norm", "norm")}
-    return {**kept, "layers": [grown, *params["layers"][1:]]}
+    return {**kept, "layers": [grown, *(_widened(layer, old) for layer in params["layers"][1:])]}
+
+
+def _widened(layer: model.Params, shape: model.Shape) -> model.Params:
+    """A later layer with one more head. It says nothing yet, and its output learns first: its output matrix is zero,
+    the others are copies of the first head's."""
+    first = slice(0, shape.head_dim)
+    grown = {name: mx.concatenate([layer[name], layer[name][first]]) for name in ("q_proj", "k_proj", "v_proj")}
+    silent = mx.zeros((shape.hidden, shape.head_dim))
+    return {**layer, **grown, "o_proj": mx.concatenate([layer["o_proj"], silent], axis=1)}
 
 
 def _residual_size(params: model.Params, shape: model.Shape, probe: model.Block) -> float:

@@ -23,6 +23,7 @@ import numpy as np
 
 from engine.drafters.load import load_drafter
 from engine.engine import Engine
+from engine.errors import UsageError
 from engine.targets.base import Target
 from engine.training import conversations as talk
 from engine.training import corpus, export, features, graft, model, step, train, verify, warmstart
@@ -58,8 +59,12 @@ class Run:
 
     def __init__(self, folder: Path, settings: Settings, engine: Engine, watcher: Watcher) -> None:
         self.folder, self.settings, self.engine, self.watcher = folder, settings, engine, watcher
+        self.measured: tuple[verify.Measured, verify.Measured] | None = None
+        """(plain, with the exported drafter), once there is one."""
         spec = engine.spec
         self.taps = settings.taps or default_taps(spec.num_layers)
+        if self.taps[-1] >= spec.num_layers:
+            raise UsageError(f"{spec.name} has layers 0 to {spec.num_layers - 1}; --taps must stay among them.")
 
     def all(self) -> Path:
         """Every stage; returns the folder of the finished drafter."""
@@ -243,8 +248,8 @@ class Run:
         parts = (trainer.shape, tree["params"], trainer.frozen, trainer.vocabulary, origin)
         size = export.write(folder, *parts, bits=self.settings.bits)
         prompts = self._held_prompts(trainer.store, trainer.held_out, 12)
-        measured = verify.measure(self.engine.target, self.engine.tokenizer, folder, prompts)
-        text = card(self.settings, origin, facts, trainer.plan, measured, size)
+        self.measured = verify.measure(self.engine.target, self.engine.tokenizer, folder, prompts)
+        text = card(self.settings, origin, facts, trainer.plan, self.measured, size)
         (folder / "README.md").write_text(text, encoding="utf-8")
         return folder
 

@@ -81,6 +81,14 @@ def test_questions_come_from_a_file(engine, tmp_path):
     assert found[0].prompt_ids == tuple(engine.format.render([{"role": "user", "content": QUESTIONS[0]}]))
 
 
+def test_progress_begins_at_once_and_follows_every_answer(engine, tmp_path):
+    seen: list[tuple[int, int]] = []
+    conversations.write(engine, tmp_path / "c.jsonl", 3, max_tokens=20, progress=lambda *x: seen.append(x))
+    assert seen[0] == (0, 3)
+    assert {n for n, _ in seen} == {0, 1, 2, 3}
+    assert seen == sorted(seen)
+
+
 def test_a_greedy_answer_is_what_plain_decoding_says(engine, tmp_path):
     conversations.write(engine, tmp_path / "c.jsonl", 6, max_tokens=20)
     greedy = [c for c in conversations.read(tmp_path / "c.jsonl") if c.temperature == 0.0]
@@ -113,7 +121,8 @@ def test_features_are_those_of_a_single_forward_and_survive_a_kill(engine, tmp_p
         pass
 
     def dying(done, total):
-        raise Killed
+        if (broken / "done").exists():
+            raise Killed
 
     with pytest.raises(Killed):
         engine.run_exclusive(lambda: features.extract(engine.target, found, taps, broken, progress=dying))
@@ -171,8 +180,9 @@ def _fields(s):
     return {name: getattr(s, name) for name in s.__slots__}
 
 
-def test_a_graft_keeps_what_the_anchor_said(make):
-    bench = make(rank=16, heads=2, kv_heads=2, head_dim=16)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_graft_keeps_what_the_anchor_said(make, layers):
+    bench = make(rank=16, heads=2, kv_heads=2, head_dim=16, layers=layers)
     params = model.init(bench.shape, bench.start, mx.random.key(0))
     from engine.training import corpus
 
@@ -185,7 +195,7 @@ def test_a_graft_keeps_what_the_anchor_said(make):
     mine = model.backbone(flash, grown, probe)[:, :, 0] @ bench.frozen.head.T
     assert float(mx.mean((mine - spark) ** 2).item()) < 0.5 * float(mx.mean((bare - spark) ** 2).item())
     with pytest.raises(UsageError):
-        graft.adopt(params, bench.shape, model.Shape(**{**flash.as_dict(), "layers": 2}), probe)
+        graft.adopt(params, bench.shape, model.Shape(**{**flash.as_dict(), "layers": 3}), probe)
 
 
 def test_a_folder_keeps_its_settings(tmp_path):
@@ -221,8 +231,27 @@ def test_the_command_line_reaches_the_settings():
     cli.add_arguments(parser)
     found = cli.settings_of(parser.parse_args(["--out", "x", "--budget", "30m", "--taps", "1,3", "--data", "d.jsonl"]))
     assert (found.budget, found.taps, found.conversations) == (1800.0, (1, 3), 0)
-    with pytest.raises(UsageError):
-        cli.settings_of(parser.parse_args(["--out", "x", "--block", "1"]))
+    more = cli.settings_of(parser.parse_args(["--out", "x", "--noise", "0.2", "--weight-decay", "0.05", "--bits", "6"]))
+    assert (more.noise, more.weight_decay, more.bits) == (0.2, 0.05, 6)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--block", "1"], ["--layers", "0"], ["--rank", "-1"], ["--noise", "-0.1"], ["--weight-decay", "-1"],
+        ["--rate", "nan"], ["--conversations", "0"], ["--taps", "1,x"], ["--taps", "3,1"], ["--budget", "soon"],
+    ],
+)  # fmt: skip
+def test_values_that_make_no_sense_are_refused_by_name(wrong):
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    with pytest.raises(UsageError, match=wrong[0] if wrong[0] != "--budget" else "soon"):
+        cli.settings_of(parser.parse_args(["--out", "x", *wrong]))
+
+
+def test_taps_must_be_layers_of_the_model(engine, tmp_path):
+    with pytest.raises(UsageError, match="layers 0 to 5"):
+        Run(tmp_path, Settings(**{**_fields(SMALL), "taps": (1, 9)}), engine, Quiet())
 
 
 def test_estimates_count_what_is_left(engine, tmp_path):
