@@ -162,11 +162,12 @@ def child(args: argparse.Namespace) -> None:
     pages: list[float] = []
 
     class Measured(ChatApp):
-        async def on_chat_app_loaded(self, event: ChatApp.Loaded) -> None:
-            await super().on_chat_app_loaded(event)
+        def on_ready(self) -> None:
             self.run_worker(self._drive())
 
         async def _drive(self) -> None:
+            while self.controller.engine is None:
+                await asyncio.sleep(0.1)
             self.controller.show(chat)
             await self.transcript.open(chat)
             await asyncio.sleep(0.3)

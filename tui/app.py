@@ -67,6 +67,9 @@ SHARE = 3
 SCARCE = 24
 """The same where the model computes on the few cores that draw: what drawing takes, the answer is late by."""
 FEW_CORES = 4
+SWITCH = 0.001
+"""Seconds after which a thread that draws lets the model's thread have the interpreter; Python's own 5 ms are a good
+part of a small model's token."""
 PANEL_EVERY = 0.25
 
 
@@ -324,6 +327,7 @@ def run(options: Options) -> int:
 
         return run_plain(options)
     preview.prepare()
+    sys.setswitchinterval(SWITCH)
     crash.log_to(paths.state() / "dspark.log")
     app = ChatApp(options, History(paths.state() / "history.jsonl"))
     with stderr_to(paths.state() / "stderr.log"):

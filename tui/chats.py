@@ -28,7 +28,7 @@ else:
 
 log = logging.getLogger("dspark.tui")
 
-SAVE_EVERY = 0.5
+SAVE_EVERY = 0.9
 """Seconds between writes of an answer that streams."""
 
 

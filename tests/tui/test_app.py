@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import time
 
 import pytest
 from textual import events
@@ -391,6 +393,30 @@ async def test_idle_app_has_no_timers_running() -> None:
         await wait_until(pilot, lambda: not app.controller.busy)
         await wait_until(pilot, lambda: not app._draining)
         assert not [t for t in app._timers if "drain" in repr(t).lower()]
+        await pilot.pause(0.5)
+        begun, drawn = time.process_time(), 0
+
+        def draw() -> None:
+            nonlocal drawn
+            drawn += 1
+
+        app.screen.screen_layout_refresh_signal.subscribe(app, lambda _: draw())
+        await asyncio.sleep(2.0)
+        assert time.process_time() - begun < 0.1
+        assert not drawn
+
+
+@pytest.mark.parametrize(("cpu", "cores", "share"), [(True, 2, "SCARCE"), (True, 16, "SHARE"), (False, 2, "SHARE")])
+def test_where_the_model_needs_the_cores_that_draw_there_are_fewer_drawings(
+    cpu: bool, cores: int, share: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    from tui import app
+
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    assert app.share_of(SimpleNamespace(is_cpu=lambda: cpu)) == getattr(app, share)
+    assert app.share_of(None) == app.SHARE
 
 
 async def test_no_row_is_cut() -> None:

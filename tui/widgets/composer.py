@@ -87,6 +87,7 @@ class Composer(TextArea):
             id=id, soft_wrap=True, tab_behavior="focus", show_line_numbers=False, highlight_cursor_line=False,
             placeholder="Message…   Enter sends · Ctrl+J new line · / commands · @ files · ? keys",
         )  # fmt: skip
+        self.cursor_blink = False  # an idle app has nothing to draw
         self.inputs = inputs or History()
         self.chips = Chips()
         self.search: Search | None = None
