@@ -252,8 +252,8 @@ class Loading(Base):
         controller.config = replace(controller.config, model=job.config.model, drafter=job.config.drafter)
         controller.start = replace(controller.start, model=job.config.model, drafter=job.config.drafter)
         controller.session = Tally()
-        self.transcript.decode = getattr(engine.tokenizer, "decode", None)
         name = engine.spec.name
+        self.transcript.decode, self.transcript.model = getattr(engine.tokenizer, "decode", None), name
         self.remember(recent="\n".join([name, *(n for n in self.recent if n != name)][:RECENT]))
         notices = list(self.query("#notice").results(Notice))
         if notices and not controller.chat.turns:

@@ -135,7 +135,7 @@ class Reading(Base):
             self.say("This answer has no token records.")
             return
         hindsight = Hindsight(self.controller, turn)
-        self.push_screen(InspectorScreen(turn.answer, self.transcript.decode, hindsight, index))
+        self.push_screen(InspectorScreen(turn.answer, self.transcript.decoder(turn.answer), hindsight, index))
 
     def _told(self, text: str | None) -> None:
         if text:

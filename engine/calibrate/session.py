@@ -5,6 +5,7 @@ Never fails a load: what cannot be measured is left out with its reason, and pol
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import os
@@ -156,6 +157,8 @@ class Calibrator:
                 log.exception("calibration of %s failed", name)
                 continue
             self._take(name, made)
+        taken.clear()
+        self.host.run_exclusive(_tidy)
         return self.calibrations
 
     def _record(
@@ -222,6 +225,14 @@ class Calibrator:
             libraries=libraries(),
             kernels=str(getattr(getattr(self.host.loop.target, "ops", None), "tag", "")),
         )
+
+
+def _tidy() -> None:
+    """Measuring leaves cycles around states of many rows: some hundred MB, until somebody collects them."""
+    import mlx.core as mx
+
+    gc.collect()
+    mx.clear_cache()
 
 
 def _fingerprint(drafter: Drafter[Any]) -> str:

@@ -16,7 +16,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.message import Message
 from textual.widget import Widget
 
-from tui.chat import Chat, Turn
+from tui.chat import Answer, Chat, Turn
 from tui.keys import reading_bindings
 from tui.markdown.document import Part
 from tui.trace import Decode
@@ -52,6 +52,8 @@ class Transcript(Settled, VerticalScroll, can_focus=True):
         super().__init__(id=id)
         self.view = View.SOURCE
         self.decode: Decode | None = None
+        self.model = ""
+        """Whose tokens `decode` understands."""
         self.following = True
         """Whether the view stays at the end."""
         self._entries: list[Entry] = []
@@ -127,6 +129,10 @@ class Transcript(Settled, VerticalScroll, can_focus=True):
         entry = self._of.pop(turn.id, None)
         if entry is not None:
             await self._take_out(entry)
+
+    def decoder(self, answer: Answer) -> Decode | None:
+        """Words for the tokens of an answer; none for those of another model, whose ids mean other words."""
+        return self.decode if answer.model in ("", self.model) else None
 
     def answer(self, turn: Turn) -> AnswerView | None:
         """Its widget; None while it is far from the view."""
@@ -370,7 +376,7 @@ class Transcript(Settled, VerticalScroll, can_focus=True):
         if entry.turn is None:
             assert entry.notice is not None
             return [entry.notice]
-        answer = AnswerView(entry.turn.answer, self.view, self.decode)
+        answer = AnswerView(entry.turn.answer, self.view, self.decoder(entry.turn.answer))
         answer.unfolded = entry.unfolded
         return [UserView(entry.turn.user, entry.turn.images), answer]
 
