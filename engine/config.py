@@ -66,6 +66,9 @@ class Config:
     override: tuple[str, ...] = _setting(
         (), "replace an entry of the model's config: rope_theta=1e6 (repeatable)", "model", "KEY=VALUE"
     )
+    drafter_window: int = _setting(
+        4096, "positions that a drafter's full-attention layers look back; 0 for all", "model", "TOKENS", 0
+    )
     trust_remote_code: bool = _setting(False, "let checkpoints run Python code of their own", "model")
     temperature: float = _setting(0.0, "0 is greedy", "sampling", "T", 0, 5)
     top_p: float = _setting(1.0, "keep the smallest set of tokens with this probability", "sampling", "P", 0, 1)
@@ -128,7 +131,12 @@ class Config:
                 overrides[key.strip()] = json.loads(value)
             except ValueError:
                 overrides[key.strip()] = value
-        return {"kv_bits": self.kv_bits, "context": self.context, "overrides": overrides}
+        return {
+            "kv_bits": self.kv_bits,
+            "context": self.context,
+            "overrides": overrides,
+            "drafter_window": self.drafter_window,
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """Every setting by name; what `doctor` and a server's health page show."""

@@ -24,6 +24,7 @@ from engine.calibrate.view import CalibrationView
 from engine.chat import ChatFormat
 from engine.core import Event, Failed, Finished, Request, Source, Tokens
 from engine.drafters.base import Drafter
+from engine.drafters.block import CONTEXT_ROWS
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.lookup import Lookup, LookupSettings
 from engine.errors import ContextOverflow, UnknownDrafter, UsageError
@@ -78,6 +79,8 @@ class Options:
     """Longest wait of a running request for a part of another one's prompt; 0 sets no limit."""
     state_bytes: int = 0
     """What the states and contexts of all requests under way may take together; 0 sets no limit."""
+    drafter_window: int = CONTEXT_ROWS
+    """Positions that full-attention layers of a learned drafter look back; 0 for all."""
     lookup: bool = True
     """Whether `auto` may use lookup (a card turns it off for mixtures of experts)."""
 

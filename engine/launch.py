@@ -17,6 +17,7 @@ from engine.admission import rows_budget
 from engine.calibrate.session import LOOKUP
 from engine.catalog import Card
 from engine.core import Source
+from engine.drafters.block import CONTEXT_ROWS
 from engine.engine import Engine, Options
 from engine.errors import Cancelled, DsparkError, UnknownDrafter, UnsupportedModel
 from engine.hub import Found, Listener, Progress, Stop
@@ -49,6 +50,7 @@ def load(
     kv_bits: int = 0,
     context: int | None = None,
     overrides: Mapping[str, Any] | None = None,
+    drafter_window: int = CONTEXT_ROWS,
     folders: Sequence[Path | str] = (),
     fetch: bool = True,
     measure: bool = False,
@@ -70,6 +72,7 @@ def load(
         kv_bits: keys and values of full attention in 4, 6 or 8 bits; 0 keeps them whole.
         context: tokens of context that are wanted; None is what the model and the memory allow.
         overrides: entries of the model's config to replace.
+        drafter_window: positions that full-attention layers of a learned drafter look back; 0 for all.
         fetch: False never touches the network.
         measure: time a learned drafter that was never timed on this machine, which takes about ten seconds, once.
 
@@ -81,7 +84,7 @@ def load(
     assert found.path is not None
     path = found.path
     tell(Progress("load", text=found.name))
-    options = Options(drafter=drafter, cap=cap, max_batch=max_batch, stall_ms=stall_ms)
+    options = Options(drafter, cap, max_batch=max_batch, stall_ms=stall_ms, drafter_window=drafter_window)
     if found.card is not None and cap is None:
         # What was best on somebody's machine is where this one starts until it is measured.
         options = replace(options, fallback=found.card.cap)
@@ -230,8 +233,10 @@ def _foreign(
 def _load(engine: Engine, path: Path, name: str | None, card: Card | None, on_progress: Listener | None) -> str:
     from engine.drafters.load import load_drafter
 
-    threshold = card.confidence if card else 0.0
-    drafter = engine.run_exclusive(lambda: load_drafter(path, engine.target, name=name, threshold=threshold))
+    threshold, window = card.confidence if card else 0.0, engine.options.drafter_window or None
+    drafter = engine.run_exclusive(
+        lambda: load_drafter(path, engine.target, name=name, threshold=threshold, context_rows=window)
+    )
     engine.add_drafter(drafter)
     if not path.is_relative_to(hub.BUNDLED_FOLDER):
         _look(engine, path, drafter.name, drafter.fingerprint, on_progress)

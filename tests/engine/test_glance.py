@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine import glance
+from engine.config import Config
 from engine.drafters.checkpoint import Checkpoint, read_checkpoint
 from engine.drafters.config import DrafterConfig
 from engine.launch import load
@@ -108,6 +109,18 @@ def test_the_warning_stands_beside_the_drafters_name(tmp_path: Path, monkeypatch
         assert not detail["lookup"]
         assert any("would draft better read as slot 0" in line for line in told)
         monkeypatch.setattr("engine.glance.glance", lambda *_: pytest.fail("looked again"))
+
+
+@pytest.mark.parametrize(("window", "rows"), [(4096, 4096), (16, 16), (0, None)])
+def test_how_far_a_drafter_looks_back_is_a_setting(
+    window: int, rows: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSPARK_HOME", str(tmp_path))
+    folder = str(GOLDEN / "drafters" / "dspark-qwen3")
+    settings = Config(drafter_window=window)
+    with load(str(GOLDEN / "targets" / "tiny-qwen3"), drafter=folder, cache_bytes=0, **settings.loading()) as engine:
+        learned: Any = engine.chain("dspark").learned
+        assert learned.context_rows == rows
 
 
 def test_the_text_is_long_enough() -> None:
