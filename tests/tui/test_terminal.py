@@ -139,3 +139,24 @@ def test_on_a_real_terminal(tmp_path: Path) -> None:
     assert b"\xc2\x9b" not in raw
     assert b"\x1b[2J and" not in raw
     assert "visible" in terminal.text
+
+
+def test_killed_in_mid_answer_and_started_again_the_chat_is_there(tmp_path: Path) -> None:
+    """kill -9 of the app itself: what was on the screen a second before comes back, marked as cut."""
+    script = CHILD.format(root=ROOT).replace('answers=[hostile, ', "answers=[")
+    terminal = Terminal(script, tmp_path)
+    terminal.read_until("is ready")
+    terminal.send("remember me")
+    time.sleep(0.3)
+    terminal.send("\r")
+    terminal.read_until("second answer")
+    time.sleep(2.5)  # two rounds of saving, on a machine that is busy
+    terminal.drain()
+    os.kill(terminal.pid, signal.SIGKILL)
+    assert terminal.wait() == -signal.SIGKILL
+    again = Terminal(script.replace("loader=", "continue_last=True, loader="), tmp_path)
+    again.read_until("the program ended before this answer did")
+    assert again.text.count("second answer") > 10
+    again.send("\x11")
+    again.read_until("closed 0")
+    assert again.wait() == 0
