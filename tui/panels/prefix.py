@@ -29,7 +29,8 @@ def draw(figures: Figures, width: int) -> Content:
     rows = [head, meter, Content(tail)]
     if figures.cache is not None:
         held = getattr(figures.cache, "nbytes", 0) / 2**20
-        rows.append(Content(f"{getattr(figures.cache, 'entries', 0)} entries · {held:.0f} MB"))
+        kept = getattr(figures.cache, "entries", 0)
+        rows.append(Content(f"{kept} {'entry' if kept == 1 else 'entries'} · {held:.0f} MB"))
     return lines(*rows)
 
 
