@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
@@ -128,18 +129,18 @@ class Calibrator:
         def once() -> Measured:
             if "" not in taken:
                 learned = [d for d in names.values() if d is not None]
-                taken[""] = self.host.run_exclusive(
-                    lambda: measure(
-                        self.host.loop,
-                        self.host.tokenizer,
-                        learned,
-                        self._prompt(),
-                        budget_s=budget_s,
-                        most_rows=self._most_rows,
-                        progress=progress,
-                        stop=stop,
-                    )
+                work = partial(
+                    measure,
+                    self.host.loop,
+                    self.host.tokenizer,
+                    learned,
+                    self._prompt(),
+                    budget_s=budget_s,
+                    most_rows=self._most_rows,
+                    progress=progress,
+                    stop=stop,
                 )
+                taken[""] = self.host.run_exclusive(lambda: _tidied(work))
             return taken[""]
 
         for name, drafter in names.items():
@@ -157,8 +158,6 @@ class Calibrator:
                 log.exception("calibration of %s failed", name)
                 continue
             self._take(name, made)
-        taken.clear()
-        self.host.run_exclusive(_tidy)
         return self.calibrations
 
     def _record(
@@ -227,12 +226,14 @@ class Calibrator:
         )
 
 
-def _tidy() -> None:
+def _tidied(work: Callable[[], Measured]) -> Measured:
     """Measuring leaves cycles around states of many rows: some hundred MB, until somebody collects them."""
     import mlx.core as mx
 
+    done = work()
     gc.collect()
     mx.clear_cache()
+    return done
 
 
 def _fingerprint(drafter: Drafter[Any]) -> str:
