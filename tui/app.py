@@ -43,6 +43,7 @@ from tui.panels.prefix import share
 from tui.race import Races
 from tui.reading import Reading
 from tui.screen_commands import ScreenCommands
+from tui.screens.main import MainScreen
 from tui.terminal_input import driver as filtered
 from tui.theme import ANSI, defaults, to_textual
 from tui.widgets.answer_view import AnswerView
@@ -108,6 +109,9 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
         self.crash_note = ""
         wanted = options.theme or self.prefs.theme or themes.DEFAULT
         self.theme = ANSI if self.no_color else wanted if wanted in self.available_themes else themes.DEFAULT
+
+    def get_default_screen(self) -> MainScreen:
+        return MainScreen(id="_default")
 
     def get_driver_class(self) -> type[Driver]:
         return filtered(super().get_driver_class(), self.wishes.mouse)

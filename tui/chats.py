@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engine import paths
 from engine.core import Event
 from engine.errors import DsparkError
-from tui.chat import Chat, Turn
+from tui.chat import Chat, Status, Turn
 from tui.store import Store
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class Chats(Base):
             self.controller.cancel()
             turn = self.controller.abandon("The chat was left.")
             if turn is not None:
+                turn.answer.status, turn.answer.error = Status.STOPPED, ""  # nothing went wrong
                 self._save(turn)
         self.controller.show(chat)
         await self.transcript.open(chat)

@@ -284,7 +284,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("settings", "", "all settings, to look at and to change", None),
     Command(
         "preset",
-        "[name|save name|delete name|none]",
+        "[name|save|delete|none]",
         "sampling, system prompt, thinking and drafter under a name",
         setting_commands.preset,
         ("presets",),

@@ -55,7 +55,7 @@ class Completing(Base):
 
     def begin_completing(self) -> None:
         """Connect the message with what is offered."""
-        self.composer.choosing = self._takes
+        self.composer.choose = self._choose_by
         self.composer.take_back = self.take_back
 
     # Offering ---------------------------------------------------------------------------------------------------------
@@ -82,17 +82,16 @@ class Completing(Base):
 
     # Choosing ---------------------------------------------------------------------------------------------------------
 
-    def _takes(self, key: str) -> bool:
-        return self.suggest.open and (key != "enter" or self.suggest.chosen is not None)
-
-    async def on_composer_choice_key(self, event: Composer.ChoiceKey) -> None:
+    def _choose_by(self, key: str) -> bool:
+        """↑ ↓ Tab Enter while the list is open; whether it took the key. Enter is for what is marked only."""
         suggest = self.suggest
-        if not suggest.open:
-            return
-        if event.key in ("up", "down"):
-            suggest.move(-1 if event.key == "up" else 1)
+        if not suggest.open or (key == "enter" and suggest.chosen is None):
+            return False
+        if key in ("up", "down"):
+            suggest.move(-1 if key == "up" else 1)
         else:
-            self._choose(suggest.chosen or suggest.items[0], send=event.key == "enter")
+            self._choose(suggest.chosen or suggest.items[0], send=key == "enter")
+        return True
 
     def _choose(self, item: Candidate, send: bool) -> None:
         self.suggest.at = None

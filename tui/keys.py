@@ -84,9 +84,12 @@ READING: tuple[Key, ...] = (
     Key("block-edit", "e", "app.block_edit", "Edit", "write the message of this turn anew, as a branch"),
     Key("block-regenerate", "r", "app.block_again", "Again", "answer this turn again, as a branch"),
     Key("block-branch", "b", "app.block_branch", "Branch", "the next branch at this turn"),
-    Key("block-fold", "space", "app.block_fold", "Fold", "fold or unfold the reasoning"),
+    Key("block-fold", "space", "app.block_fold", "Fold", "fold or unfold the reasoning, or a long message"),
 )  # fmt: skip
 """While the block cursor is on; Esc, and typing elsewhere, leave it."""
+
+FOOTER = ("retry", "help", "models", "next-drafter", "view", "sessions", "palette", "quit", "stop", "panels", "race")
+"""Order in the footer; a narrow screen shows the first ones only."""
 
 _NAMES = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "up": "↑", "down": "↓", "end": "End", "enter": "Enter"}
 

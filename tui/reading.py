@@ -75,7 +75,9 @@ class Reading(Base):
 
     def action_block_fold(self) -> None:
         pointed = self._pointed()
-        if pointed is not None:
+        if pointed is not None and pointed[1] is None:
+            self.transcript.toggle_message(pointed[0])
+        elif pointed is not None:
             self.transcript.toggle_thought(pointed[0])
 
     async def action_block_again(self) -> None:

@@ -132,8 +132,9 @@ class ScreenCommands(Base):
             self.theme = words
             return f"Theme {words}."
         own = self.known_themes.themes
-        items = [Item(name, name, own[name].title) for name in own]
-        items += [Item(name, name) for name in sorted(self.available_themes) if name not in own]
+        names = [*own, *(name for name in sorted(self.available_themes) if name not in own)]
+        titles = {name: theme.title for name, theme in own.items()}
+        items = [Item(name, name, titles.get(name, ""), current=name == self.theme, column=22) for name in names]
         items += [Item(f.path, f.path, f.reason, disabled=True) for f in self.known_themes.failures]
         self._pick_theme(items)
         return None

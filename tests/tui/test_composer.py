@@ -199,3 +199,20 @@ async def test_pasting_a_picture_or_text_from_the_desktop(tmp_path: Path, monkey
         monkeypatch.setattr(clipboard, "text", lambda: None)
         await pilot.press("alt+v")
         await wait_until(pilot, lambda: "There is no picture" in shown(app))
+
+
+async def test_a_long_message_is_folded_on_the_screen_and_whole_for_the_model() -> None:
+    async with running() as (app, pilot, engine):
+        ticket = await ask(pilot, engine, LONG)
+        assert "line 213" in "".join(chr(i) for i in ticket.request.prompt)
+        await pilot.pause()
+        assert "… 206 more lines" in shown(app)
+        assert "line 7" in shown(app)
+        assert "line 8" not in shown(app)
+        ticket.say(*script("An answer."))
+        ticket.finish()
+        await wait_until(pilot, lambda: not app.controller.busy)
+        await pilot.press("alt+up", "alt+up", "space")
+        await wait_until(pilot, lambda: "line 20" in shown(app))
+        await pilot.press("space")
+        await wait_until(pilot, lambda: "… 206 more lines" in shown(app))

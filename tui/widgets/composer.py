@@ -68,13 +68,6 @@ class Composer(TextArea):
     class HelpWanted(Message):
         """`?` on an empty message."""
 
-    class ChoiceKey(Message):
-        """A key for the list of completions."""
-
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
-
     class Edited(Message):
         """The text changed, or the cursor moved; for completion."""
 
@@ -91,8 +84,8 @@ class Composer(TextArea):
         self.inputs = inputs or History()
         self.chips = Chips()
         self.search: Search | None = None
-        self.choosing: Callable[[str], bool] = lambda key: False
-        """Whether a list of completions takes this key now."""
+        self.choose: Callable[[str], bool] = lambda key: False
+        """Gives a key to the list of completions; whether it took it."""
         self.take_back: Callable[[], str | None] = lambda: None
         """The message that waits to be sent, which then waits no longer."""
         self._recalled: str | None = None
@@ -106,7 +99,8 @@ class Composer(TextArea):
     async def _on_key(self, event: events.Key) -> None:
         now = time.monotonic()
         burst = now - self._last_key < BURST
-        self._last_key = now
+        # After an arrow an Enter is no pasted newline, however soon it comes.
+        self._last_key = now if event.is_printable or event.key == "enter" else 0.0
         if self._pending is not None and (event.is_printable or event.key == "enter"):
             self._pending.stop()
             self._pending = None
@@ -116,8 +110,8 @@ class Composer(TextArea):
             event.prevent_default()
 
     def _handle(self, event: events.Key, burst: bool) -> bool:
-        if event.key in CHOOSING and not (burst and event.key == "enter") and self.choosing(event.key):
-            self.post_message(self.ChoiceKey(event.key))
+        if event.key in CHOOSING and not (burst and event.key == "enter") and self.choose(event.key):
+            pass
         elif event.key in NEWLINE:
             self.insert("\n")
         elif event.key == "enter":

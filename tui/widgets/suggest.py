@@ -68,7 +68,13 @@ class Suggest(Static):
         if self.items:
             at = self.at or 0
             first = max(0, min(at - ROWS // 2, len(self.items) - ROWS))
-            rows = [self._row(item, first + i) for i, item in enumerate(self.items[first : first + ROWS])]
+            last = first + ROWS
+            left = len(self.items) - last + 1
+            if left > 1:  # the last row says that there is more
+                last -= 1
+            rows = [self._row(item, first + i) for i, item in enumerate(self.items[first:last])]
+            if left > 1:
+                rows.append(Content.styled(f"… {left} more: ↓, or type on", "$faint"))
             self.update(Content("\n").join(row.truncate(width, ellipsis=True) for row in rows))
         elif self._waiting:
             lines = self._waiting.split("\n")

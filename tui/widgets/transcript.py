@@ -163,6 +163,18 @@ class Transcript(Settled, VerticalScroll, can_focus=True):
             entry.width = 0
             self.call_later(self._rearrange)
 
+    def toggle_message(self, turn: Turn) -> None:
+        """Unfold or fold what the user said."""
+        entry = self._of.get(turn.id)
+        for view in entry.widgets if entry is not None else ():
+            if isinstance(view, UserView):
+                view.toggle()
+
+    def on_user_view_folded(self, event: UserView.Folded) -> None:
+        for entry in (e for e in self._entries if event.view in e.widgets):
+            entry.width = 0
+        self.call_later(self._rearrange)
+
     async def reveal(self, turn: Turn, row: int | None = None) -> None:
         """Bring a turn into view, from its beginning, or from a row of its answer."""
         entry = self._of.get(turn.id)
