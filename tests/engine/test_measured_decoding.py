@@ -66,6 +66,22 @@ def test_a_race_is_compared_and_replayable(engine: Engine):
     assert result.speedup(plain) == 1.0
 
 
+def test_a_race_tells_how_far_it_is_and_replays_what_was_said(engine: Engine):
+    told: list[tuple[str, float]] = []
+    result = race(engine, request(), ["none", "oracle"], progress=lambda what, done: told.append((what, done)))
+    shares = [done for _, done in told]
+    assert shares == sorted(shares)
+    assert shares[0] == 0.0
+    assert shares[-1] == 1.0
+    assert len([done for what, done in told if what == "none" and 0.0 < done < 0.5]) > 10
+    for arm in result.arms:
+        assert "".join(piece.text for piece in arm.pieces) == arm.text
+        assert tuple(piece.token for piece in arm.pieces) == arm.tokens
+        assert [len(arm.pieces_at(ms)) for ms in (-1.0, arm.ms)] == [0, 32]
+        assert arm.rate_at(arm.ms) == pytest.approx(arm.tokens_per_s)
+    assert [p.source for p in result.arms[1].pieces] == list(result.arms[1].sources)
+
+
 def test_a_race_finds_a_planted_lie(lossy: Engine):
     result = race(lossy, request(), ["none", "oracle"])
     assert not result.ok

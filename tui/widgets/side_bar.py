@@ -50,7 +50,8 @@ class PanelView(Static, can_focus=True):
         self.post_message(self.Chosen(self.panel.id))
 
     def on_click(self) -> None:
-        self.action_choose()
+        if not self.screen.get_selected_text():  # the end of marking text is a click, too
+            self.action_choose()
 
     def forget(self) -> None:
         """Draw anew at the next occasion."""
