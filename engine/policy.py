@@ -118,15 +118,22 @@ class Adaptive:
 
     def __init__(self, costs: Costs, memory: Memory | None = None) -> None:
         self._learned, self._lookup = (memory or Memory()).controllers(costs)
+        self._asked = False
+        """Whether the learned drafter was asked in the round under way."""
 
     def limit(self, view: RowView) -> int:
-        return self._of(view.source).choose(view.max_draft, view.depth, view.rows)
+        cap = self._of(view.source).choose(view.max_draft, view.depth, view.rows)
+        self._asked = view.source is not Source.LOOKUP and cap > 0
+        return cap
 
     def learn(self, view: RowView, round: Round) -> None:
+        asked, self._asked = self._asked, False
         source = round.source if round.drafted and round.source is not Source.TARGET else view.source
         whole = len(round.tokens) > round.accepted
         if round.drafted:
             self._of(source).observe(len(round.drafted), round.accepted, whole, round.ms, round.depth, round.rows)
+        elif asked:
+            self._learned.declined()
         elif round.index:
             self._learned.observe(0, 0, True, round.ms, round.depth, round.rows)
             self._lookup.observe(0, 0, True, round.ms, round.depth, round.rows)

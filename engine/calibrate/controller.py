@@ -106,6 +106,14 @@ class Controller:
                 # Close to paying, a wrong verdict is the likelier error and probes cost less: ask twice as often.
                 self._debt = max(0.0, self._debt - PROBE_BUDGET * (2.0 if self._pays(0.8) else 1.0))
             return
+        self._judge(drafted, accepted, whole)
+
+    def declined(self) -> None:
+        """It was asked, and its confidence head thought nothing of its drafts. The round won nothing and cost a draft:
+        for what drafting yields here, a draft that was rejected; as the time of a plain step it does not count."""
+        self._judge(1, 0, True)
+
+    def _judge(self, drafted: int, accepted: int, whole: bool) -> None:
         self._since_plain += 1
         self._since_pick += 1
         self.acceptance.observe(drafted, accepted, whole)

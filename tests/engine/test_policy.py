@@ -82,6 +82,34 @@ def test_derived_uses_what_is_known_of_the_pair():
     assert Derived(dear, poor).limit(view(32, Source.LOOKUP)) == 32
 
 
+def test_a_drafter_that_declines_is_no_plain_step_and_is_parked():
+    """Its confidence head cuts every draft to nothing: the draft was paid for, and nothing came of it."""
+    memory = Memory()
+    policy = Adaptive(COSTS, memory)
+    learned, _ = memory.controllers(COSTS)
+    asked: list[bool] = []
+    for i in range(200):
+        asked.append(policy.limit(view()) > 0)
+        ms = 11.0 if asked[-1] else 10.0
+        policy.learn(view(), Round("r", i + 1, 0, (1,), (), 0, cap=7, verify_ms=ms))
+    assert learned.parked
+    assert sum(asked[:30]) >= 6
+    assert sum(asked[100:]) <= 20, "it goes on being asked"
+    assert learned.timings.drift == 0.0, "the time of a declined draft was taken for a plain step's"
+
+
+def test_a_drafter_that_was_not_asked_has_not_declined():
+    """Behind a lookup that proposed, and while parked."""
+    memory = Memory()
+    policy = Adaptive(COSTS, memory)
+    learned, _ = memory.controllers(COSTS)
+    before = learned.acceptance.rounds
+    for i in range(20):
+        policy.limit(view(32, Source.LOOKUP))
+        policy.learn(view(), Round("r", i + 1, 0, (1, 1), (1, 2), 1, Source.LOOKUP, cap=6, verify_ms=11))
+    assert learned.acceptance.rounds == before
+
+
 rounds = st.tuples(st.integers(0, 8), st.integers(0, 8), st.booleans(), st.floats(0.0, 1e4), st.integers(1, 4))
 
 
