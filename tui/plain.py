@@ -20,7 +20,7 @@ from engine.core import Event, Tokens
 from engine.errors import DsparkError
 from engine.sanitize import clean
 from themes import Theme
-from tui import commands, plain_models, reports
+from tui import commands, completion, mentions, plain_models, reports
 from tui.chat import Chat, Status, Turn
 from tui.controller import Controller
 from tui.engine_port import Progress, default_loader
@@ -247,8 +247,9 @@ class Plain:
                 self.say(result)
         elif text.strip():
             try:
+                text = mentions.expand(text)
                 self.ask(text.removeprefix("/") if text.startswith("//") else text)
-            except DsparkError as error:  # the model had been unloaded, and does not come back
+            except DsparkError as error:  # a file that cannot be sent, or a model that does not come back
                 self.say(str(error))
         return not self._left
 
@@ -281,7 +282,7 @@ def _loop(plain: Plain) -> int:
     if plain.store is not None and (plain.options.continue_last or plain.options.resume is not None):
         asyncio.run(commands.run(plain, f"/resume {plain.options.resume or ''}"))
     interrupted = False
-    for text in _inputs(paths.state() / "history.jsonl"):
+    for text in _inputs(plain, paths.state() / "history.jsonl"):
         if text is None:
             if interrupted:
                 return 130
@@ -294,9 +295,9 @@ def _loop(plain: Plain) -> int:
     return 0
 
 
-def _inputs(history: Path) -> Iterator[str | None]:
+def _inputs(plain: Plain, history: Path) -> Iterator[str | None]:
     """What the user writes; None for Ctrl+C on the prompt."""
-    prompt = _prompt(History(history)) if sys.stdin.isatty() else None
+    prompt = _prompt(plain, History(history)) if sys.stdin.isatty() else None
     while True:
         try:
             if prompt is not None:
@@ -312,20 +313,25 @@ def _inputs(history: Path) -> Iterator[str | None]:
             return
 
 
-def _prompt(history: History) -> Callable[[], str]:
-    """A prompt_toolkit line with history, several lines by Ctrl+J or Alt+Enter, and completion of commands."""
+def _prompt(plain: Plain, history: History) -> Callable[[], str]:
+    """A prompt_toolkit line with history, several lines by Ctrl+J or Alt+Enter, and completion as in the app."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
     from prompt_toolkit.document import Document
     from prompt_toolkit.history import InMemoryHistory
     from prompt_toolkit.key_binding import KeyBindings
 
-    class Commands(Completer):
-        """The beginning of a command to its name."""
+    project = completion.Project()
+
+    class Words(Completer):
+        """Commands, their words, and files after an @."""
 
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-            for command in commands.complete(document.text_before_cursor):
-                yield Completion(f"/{command.name}", -len(document.text_before_cursor), display_meta=command.help)
+            before = document.current_line_before_cursor
+            if completion.wants_files(before) and project.stale:
+                project.look()
+            for found in completion.candidates(plain, before, project):
+                yield Completion(found.text, found.start - len(before), found.label, found.note)
 
     past = InMemoryHistory(history.items)
     keys = KeyBindings()
@@ -336,7 +342,7 @@ def _prompt(history: History) -> Callable[[], str]:
         event.current_buffer.insert_text("\n")
 
     session: PromptSession[str] = PromptSession(
-        history=past, key_bindings=keys, completer=Commands(), complete_while_typing=False, enable_open_in_editor=True
+        history=past, key_bindings=keys, completer=Words(), complete_while_typing=False, enable_open_in_editor=True
     )
 
     def ask() -> str:

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from engine.config import Config
 from engine.core import Source
 from tests.tui.fakes import FakeEngine, loader
+from tui import completion
 from tui.options import Options
 from tui.plain import Plain, Writer, summary
 from tui.provenance import DRAFT, LOOKUP, TARGET
@@ -19,9 +22,12 @@ ROOT = str(Path(__file__).resolve().parents[2])
 CHILD = f"""
 import sys
 sys.path.insert(0, {ROOT!r})
+import pytest
+
 from engine.config import Config
 from tests.tui.fakes import FakeEngine
 from tui.plain import run
+from tui import completion
 from tui.options import Options
 engine = FakeEngine(answers=["visible \\x1b]52;c;aGk=\\x07 words \\x1b[2J here"])
 code = run(Options(Config(), loader=lambda progress: engine, plain=True))
@@ -115,3 +121,44 @@ def test_summary_says_only_what_is_known() -> None:
     assert summary(Tally(), Status.DONE, None) == ""
     assert summary(Tally(), Status.STOPPED, 210.0) == "[stopped · first 0.21 s]"
     assert Source.DRAFT == "draft"
+
+
+async def test_settings_presets_and_named_files_work_here_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("Call Anna.")
+    engine = FakeEngine()
+    chat, out = plain(engine)
+    for text in (
+        "/set temperature 0.5",
+        "/preset save warm",
+        "/preset",
+        "/think off",
+        "/import nothing.md",
+        "/settings",
+    ):
+        assert await chat.handle(text)
+    said = out.getvalue()
+    for part in (
+        "kept in config.toml",
+        "Preset warm is kept",
+        "› warm",
+        "Thinking off",
+        "There is no file",
+        "full screen",
+    ):
+        assert part in said
+    assert await chat.handle("who? @notes.txt")
+    sent = "".join(chr(i) for i in engine.tickets[-1].request.prompt)
+    assert "notes.txt:\n```txt\nCall Anna.\n```" in sent
+    assert engine.tickets[-1].request.sampling.temperature == 0.5
+    (tmp_path / "binary.txt").write_bytes(b"\0")
+    assert await chat.handle("@binary.txt")
+    assert "is no text" in out.getvalue()
+    assert len(engine.tickets) == 1
+
+
+def test_what_the_plain_prompt_completes() -> None:
+    chat, _ = plain(FakeEngine())
+    found = completion.candidates(chat, "/drafter l", completion.Project())
+    assert [c.text for c in found] == ["/drafter lookup"]
+    assert "/set top-p " in [c.text for c in completion.candidates(chat, "/set top", completion.Project())]
