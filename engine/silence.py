@@ -29,6 +29,9 @@ class Silence:
         if drafts and before >= PATIENCE:
             self._report(name, "")
         elif self._asked[name] == PATIENCE:
-            sentence = f"proposed nothing {PATIENCE} times in a row; `dspark-chat probe` tells what is wrong with it"
+            sentence = (
+                f"proposed nothing {PATIENCE} times in a row: it does not pay on this text, or its file is not read as it "
+                "was made; `dspark-chat probe` tells"
+            )
             log.warning("drafter %s: %s", name, sentence)
             self._report(name, sentence)
