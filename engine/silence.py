@@ -30,8 +30,8 @@ class Silence:
             self._report(name, "")
         elif self._asked[name] == PATIENCE:
             sentence = (
-                f"proposed nothing {PATIENCE} times in a row: it does not pay on this text, or its file is not read as it "
-                "was made; `dspark-chat probe` tells"
+                f"proposed nothing {PATIENCE} times in a row: it does not pay on this text, or its file is not read as "
+                "it was made; `dspark-chat probe` tells"
             )
             log.warning("drafter %s: %s", name, sentence)
             self._report(name, sentence)
