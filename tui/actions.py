@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from textual.content import Content
+
 from engine import paths
 from engine.sanitize import clean
 from tui.chat import Turn
@@ -12,6 +14,7 @@ from tui.keys import KEYS
 from tui.prefs import Prefs, Wishes, save
 from tui.terminal_input import Wheel
 from tui.widgets.answer_view import View
+from tui.widgets.loading import Notice
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -213,8 +216,6 @@ class Actions(Base):
         # After Ctrl+Z and fg the terminal is empty, and nothing but a drawing of everything would show it.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.theme_changed_signal.subscribe(self, lambda theme: self.remember(theme=theme.name))
-        for note in self.wishes.notes:
-            self.say(note, "warning")
 
     def remember(self, **choices: str) -> None:
         """Keep a choice for the next start."""
@@ -223,6 +224,9 @@ class Actions(Base):
         if not self.no_color:  # a theme that was forced is no choice
             save(paths.state() / "app.json", self.prefs)
 
-    def report_themes(self) -> None:
-        for failure in self.known_themes.failures:
-            self.say(f"The theme {failure.path} was left out: {failure.reason}.", "warning")
+    async def report_oddities(self) -> None:
+        """What of the user's files was not understood; in the conversation, since a corner forgets."""
+        themes = (f"The theme {f.path} was left out: {f.reason}." for f in self.known_themes.failures)
+        notes = [*self.wishes.notes, *themes]
+        if notes:
+            await self.transcript.notice(Notice(Content(clean("\n".join(notes))), classes="told"))

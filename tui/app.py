@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -155,7 +156,7 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
         self.begin_completing()
         self.composer.focus()
         await self.transcript.notice(Notice(id="notice"))
-        self.report_themes()
+        await self.report_oddities()
         self.restore_look()
         self.show_header()
         await self.open_store()
@@ -221,7 +222,7 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
 
     def _pause(self, begun: float) -> None:
         cost = time.thread_time() - begun
-        self.set_timer(min(max(share_of(sys.modules.get("engine.backend")) * cost, FRAME), SLOWEST), self._drain)
+        self.set_timer(min(max(share_of(sys.modules) * cost, FRAME), SLOWEST), self._drain)
 
     def _take(self, event: Event) -> None:
         turn = self.controller.turn
@@ -316,9 +317,10 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
         self.call_after_refresh(self.show_figures)
 
 
-def share_of(backend: Any) -> int:
-    """How much longer than a drawing the pause after it must be. `backend`: the module, once a model is loaded."""
-    scarce = backend is not None and backend.is_cpu() and (os.cpu_count() or 1) <= FEW_CORES
+def share_of(modules: Mapping[str, Any]) -> int:
+    """How much longer than a drawing the pause after it must be. `modules`: those that are loaded; MLX is one of them
+    once a model is."""
+    scarce = "mlx.core" in modules and modules["engine.backend"].is_cpu() and (os.cpu_count() or 1) <= FEW_CORES
     return SCARCE if scarce else SHARE
 
 

@@ -64,6 +64,8 @@ async def test_keys_are_remapped_by_id_and_odd_entries_are_named() -> None:
         assert app.transcript.view == "markdown"
         assert app.wishes.mouse == "off"
         assert len(app.wishes.notes) == 2
+        for note in ("nonsense is left out", "quit is left out"):
+            await wait_until(pilot, lambda note=note: note in shown(app))
 
 
 async def test_a_bad_theme_is_listed_and_not_fatal() -> None:
