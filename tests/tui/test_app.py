@@ -415,8 +415,9 @@ def test_where_the_model_needs_the_cores_that_draw_there_are_fewer_drawings(
     from tui import app
 
     monkeypatch.setattr("os.cpu_count", lambda: cores)
-    assert app.share_of(SimpleNamespace(is_cpu=lambda: cpu)) == getattr(app, share)
-    assert app.share_of(None) == app.SHARE
+    backend = SimpleNamespace(is_cpu=lambda: cpu)
+    assert app.share_of({"engine.backend": backend, "mlx.core": None}) == getattr(app, share)
+    assert app.share_of({"engine.backend": backend}) == app.SHARE
 
 
 async def test_no_row_is_cut() -> None:
