@@ -120,7 +120,9 @@ def outlook(
     config: Mapping[str, Any] = {}
     stored = 0
     try:
-        if found.installed and found.path is not None and found.path.is_dir():
+        if found.path is not None and found.path.is_file():
+            result = replace(result, note=f"A GGUF tells its memory when it is loaded. {result.note}".strip())
+        elif found.installed and found.path is not None:
             hub.check_folder(found.path)
             config, stored = _config(found.path), size
         elif not found.installed and found.repo and ask:

@@ -122,6 +122,8 @@ def race(
     """
     if not 2 <= len(drafters) <= MOST:
         raise UsageError(f"A race needs two to {MOST} drafters, and got {len(drafters)}.")
+    for name in drafters:
+        engine.chain(split(name)[0])  # before the first arm has run for nothing
     request = comparable(request)
     arms: list[Arm] = []
     for i, name in enumerate(drafters):

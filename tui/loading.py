@@ -81,8 +81,8 @@ class Loading(Base):
     job: Job | None = None
     load_error = ""
     _loaded_once = False
-    unloaded = False
-    """The user let go of the model; the next message loads it again."""
+    unloaded = ""
+    """The model that the user let go of; the next message loads it again."""
 
     class Progressed(Message):
         """Loading went on."""
@@ -112,8 +112,7 @@ class Loading(Base):
         engine = self.controller.engine
         if engine is not None:
             return engine.spec.name
-        name = self.controller.config.model
-        return f"{name or 'the embedded model'} (unloaded)" if self.unloaded else name or "loading…"
+        return f"{self.unloaded} (unloaded)" if self.unloaded else self.controller.config.model or "loading…"
 
     @property
     def recent(self) -> list[str]:
@@ -144,7 +143,7 @@ class Loading(Base):
         return None
 
     def _start(self, job: Job) -> None:
-        self.job, self.load_error, self.unloaded = job, "", False
+        self.job, self.load_error, self.unloaded = job, "", ""
         self.show_progress(Progress(job.name))
         self.show_header()
         self._load(job)
@@ -324,7 +323,7 @@ class Loading(Base):
             return "An answer is under way; Esc stops it."
         name, size = engine.spec.name, held(engine)
         del engine
-        self.unloaded = True
+        self.unloaded = name
         await self._let_go()
         text = f"{name} is unloaded ({size / 2**20:.0f} MB). The next message loads it again."
         for notice in self.query("#notice").results(Notice):

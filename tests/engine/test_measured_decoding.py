@@ -102,8 +102,10 @@ def test_a_race_of_samples_gets_a_seed(engine: Engine):
 def test_a_race_refuses_what_it_cannot_show(engine: Engine):
     with pytest.raises(UsageError, match="two to 4"):
         race(engine, request(), ["none"])
+    told: list[str] = []
     with pytest.raises(UnknownDrafter):
-        race(engine, request(), ["none", "nobody"])
+        race(engine, request(), ["none", "nobody:4"], progress=lambda what, _done: told.append(what))
+    assert not told, "nothing ran"
     with pytest.raises(Cancelled):
         race(engine, request(), ["none", "oracle"], stop=lambda: True)
 

@@ -114,5 +114,13 @@ def test_the_best_drafter_counts_and_a_wrong_one_says_why(server: FakeHub, tmp_p
     assert "choose the drafter of this model" in told["dspark"].reason
 
 
+def test_a_single_file_promises_no_number(tmp_path: Path):
+    file = tmp_path / "some.gguf"
+    file.write_bytes(b"GGUF" + bytes(1000))
+    result = outlook(str(file))
+    assert (result.installed, result.memory, result.size) == (True, 0, 1004)
+    assert "when it is loaded" in result.note
+
+
 def test_a_name_that_nobody_knows_is_a_sentence():
     assert "No model is called" in outlook("nonsense").trouble

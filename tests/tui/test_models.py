@@ -252,7 +252,7 @@ async def test_unloading_gives_the_memory_back_and_the_next_message_loads_again(
         await pilot.press("enter")
         await wait_until(pilot, lambda: engine.closed)
         assert app.controller.engine is None
-        assert "unloaded" in shown(app).split("\n")[0]
+        assert "fake-135m (unloaded)" in shown(app).split("\n")[0]
         await type_text(pilot, "hello again")
         await pilot.press("enter")
         await wait_until(pilot, lambda: "fake-135m" in models.engines and bool(models.engines["fake-135m"].tickets))
@@ -265,3 +265,24 @@ async def test_commands_that_make_no_sense_are_sentences() -> None:
         assert "loaded already" in (await app.model_command("fake-135m") or "")
         await app.unload_model()
         assert await app.unload_model() == "No model is loaded."
+
+
+async def test_names_from_elsewhere_stay_text() -> None:
+    nasty = "[/x] \x1b[2J\u202e[bold"
+    models = FakeModels()
+    models.choices = lambda: [Choice(nasty, nasty, 1, "hub", (nasty,))]  # type: ignore[method-assign]
+    models.outlook = lambda *_: Outlook(nasty, True, 1, trouble=nasty, note=nasty,  # type: ignore[method-assign]
+                                        drafters=(DrafterOutlook(nasty, nasty, False, nasty),))  # fmt: skip
+    async with running(models=models) as (app, pilot, engine):
+        engine.drafters.append(FakeDrafter(nasty, available=False, reason=nasty))
+        await open_list(app, pilot)
+        await wait_until(pilot, lambda: "⚠ [/x]" in shown(app))
+        assert not any((ord(c) < 32 and c != "\n") or 0x7F <= ord(c) <= 0x9F for c in shown(app))
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, ModelsScreen), "what has trouble is not chosen"
+        await pilot.press("escape")
+        app.switch_model(nasty)
+        await wait_until(pilot, lambda: nasty in models.loaded)
+        await wait_until(pilot, lambda: app.job is None)
+        assert not any((ord(c) < 32 and c != "\n") or 0x7F <= ord(c) <= 0x9F for c in shown(app))
