@@ -6,14 +6,18 @@ Prints what it will take before it starts, and a plot while it trains. Everythin
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from engine import backend as backend  # before MLX, see its docstring
-from engine.errors import Cancelled, UsageError
+from engine.errors import Cancelled, NoSpace, UsageError
 from engine.training.settings import Settings, duration
 
 _BATCH = 8
@@ -106,9 +110,12 @@ def run(args: argparse.Namespace) -> int:
     from engine.training.run import Run
     from engine.training.settings import keep
 
-    settings = keep(args.out, settings_of(args))
+    settings = settings_of(args)
+    _need_files(settings)
     found = hub.ensure(settings.model)
     assert found.path is not None
+    with _disk(args.out):
+        settings = keep(args.out, settings)
     screen = Screen(sys.stderr)
     with open_engine(found.path, name=settings.model, options=Options(drafter="none", max_batch=_BATCH)) as engine:
         made = Run(args.out, settings, engine, screen)
@@ -116,13 +123,36 @@ def run(args: argparse.Namespace) -> int:
         if args.dry_run or not (args.yes or _agreed()):
             return 0
         try:
-            folder = made.all()
+            with _disk(args.out):
+                folder = made.all()
         except KeyboardInterrupt:
             raise Cancelled(f"Stopped. The same command goes on from here; {args.out} holds everything.") from None
     screen.close()
     _conclude(made, folder, sys.stderr)
     print(folder)
     return 0
+
+
+def _need_files(settings: Settings) -> None:
+    """What the run reads must be there before anything is loaded or written."""
+    wanted = {"--data": settings.data, "--prompts": settings.prompts}
+    if settings.parent:
+        wanted["--from"] = f"{settings.parent}/training/best.safetensors"
+    for option, name in wanted.items():
+        if name and not Path(name).expanduser().is_file():
+            what = "no trained run" if option == "--from" else "no file"
+            raise UsageError(f"There is {what} at {settings.parent if option == '--from' else name} ({option}).")
+
+
+@contextmanager
+def _disk(out: Path) -> Iterator[None]:
+    """Trouble with the folder of the run, in words."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise NoSpace("The disk is full. Free some space; the same command then goes on from here.") from error
+        raise UsageError(f"{out} cannot be used ({error.strerror}); choose another folder with --out.") from error
 
 
 def _conclude(made: object, folder: Path, out: TextIO) -> None:
@@ -146,18 +176,29 @@ def _agreed() -> bool:
 
 
 def _explain(made: object, out: TextIO) -> None:
-    from engine.training.plot import clock
+    from engine.training.plot import clock, size
     from engine.training.run import Run
 
     assert isinstance(made, Run)
     found = made.estimate()
     lines = [
         f"Conversations  {found.conversations} to write, about {clock(found.writing)}",
-        f"Features       {found.tokens} tokens, {found.feature_bytes / 1e9:.2f} GB, about {clock(found.reading)}",
+        f"Features       {found.tokens} tokens, {size(found.feature_bytes)}, about {clock(found.reading)}",
         f"Training       {clock(found.training) if not made.settings.steps else f'{made.settings.steps} steps'}",
         f"In all         about {clock(found.seconds)} on this machine when it is otherwise idle",
     ]
     out.write("\n".join(lines) + "\n")
+    have, free = _bytes(made.folder / "features"), shutil.disk_usage(made.folder).free
+    if found.feature_bytes - have > free:
+        raise NoSpace(
+            f"The features take {size(found.feature_bytes)} and {size(free + have)} are free; give fewer "
+            "--conversations, fewer --taps, or another --out."
+        )
+
+
+def _bytes(folder: Path) -> int:
+    """On the disk, of the files in a folder that may not exist."""
+    return sum(x.stat().st_blocks * 512 for x in folder.glob("*.f16")) if os.name == "posix" else 0
 
 
 class Screen:

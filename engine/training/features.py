@@ -17,6 +17,7 @@ import numpy as np
 
 from engine.errors import NoSpace, UsageError
 from engine.targets.base import Target
+from engine.training import plot
 from engine.training.conversations import Conversation
 
 Progress = Callable[[int, int], None]
@@ -130,7 +131,7 @@ def _file(path: Path, rows: int, columns: int) -> np.memmap:
         free = os.statvfs(path.parent).f_bavail * os.statvfs(path.parent).f_frsize
         if free < size:
             raise NoSpace(
-                f"The features need {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; train on fewer conversations."
+                f"The features take {plot.size(size)} and {plot.size(free)} are free; train on fewer conversations."
             )
         with path.open("ab") as file:
             file.truncate(size)

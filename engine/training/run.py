@@ -26,7 +26,7 @@ from engine.engine import Engine
 from engine.errors import UsageError
 from engine.targets.base import Target
 from engine.training import conversations as talk
-from engine.training import corpus, export, features, graft, model, step, train, verify, warmstart
+from engine.training import corpus, export, features, graft, model, plot, step, train, verify, warmstart
 from engine.training.card import card
 from engine.training.conversations import Conversation
 from engine.training.corpus import Floats, Ints, Store
@@ -125,7 +125,7 @@ class Run:
 
     def features(self, found: list[Conversation]) -> None:
         size = features.estimate(found, self.engine.spec.hidden_size, len(self.taps))
-        self.watcher.stage("features", f"{size.tokens} tokens, {size.bytes / 1e9:.2f} GB")
+        self.watcher.stage("features", f"{size.tokens} tokens, {plot.size(size.bytes)}")
         folder = self.folder / "features"
         self.engine.run_exclusive(
             lambda: features.extract(self.engine.target, found, self.taps, folder, progress=self.watcher.progress)

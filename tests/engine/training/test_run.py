@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 from engine.core import Finished, Request
 from engine.drafters.load import load_drafter
 from engine.engine import Options, open_engine
-from engine.errors import UsageError
+from engine.errors import DsparkError, NoSpace, UsageError
 from engine.training import cli, conversations, features, graft, model, plot, settings, step
 from engine.training.corpus import Store
 from engine.training.run import Run
@@ -21,8 +23,6 @@ from engine.training.settings import Settings
 
 @pytest.fixture(scope="module")
 def engine():
-    from pathlib import Path
-
     path = Path(__file__).parents[2] / "golden" / "targets" / "tiny-qwen3"
     with open_engine(path, name="tiny", options=Options(drafter="none", max_batch=4)) as made:
         yield made
@@ -249,6 +249,41 @@ def test_values_that_make_no_sense_are_refused_by_name(wrong):
         cli.settings_of(parser.parse_args(["--out", "x", *wrong]))
 
 
+TINY = Path(__file__).parents[2] / "golden" / "targets" / "tiny-qwen3"
+
+
+def _command(*more):
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    return parser.parse_args(["--model", str(TINY), *map(str, more)])
+
+
+@pytest.mark.parametrize("option", ["--data", "--prompts", "--from", "--model"])
+def test_what_is_missing_is_said_before_anything_is_written(tmp_path, option):
+    out = tmp_path / "out"
+    with pytest.raises(DsparkError, match="There is no"):
+        cli.run(_command("--out", out, "--yes", option, tmp_path / "none"))
+    assert not out.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="choose another folder"):
+        cli.run(_command("--out", tmp_path / "file" / "run", "--yes"))
+
+
+def test_a_disk_that_is_too_small_is_known_before_the_start(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(cli.shutil, "disk_usage", lambda _: argparse.Namespace(free=1000))
+    with pytest.raises(NoSpace, match=r"take .* MB and 1 kB are free"):
+        cli.run(_command("--out", tmp_path, "--dry-run"))
+    assert "Conversations  400 to write" in capsys.readouterr().err
+
+
+def test_a_disk_that_fills_up_loses_nothing():
+    with pytest.raises(NoSpace, match="goes on from here"), cli._disk(Path("x")):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def test_taps_must_be_layers_of_the_model(engine, tmp_path):
     with pytest.raises(UsageError, match="layers 0 to 5"):
         Run(tmp_path, Settings(**{**_fields(SMALL), "taps": (1, 9)}), engine, Quiet())
@@ -268,6 +303,7 @@ def test_curves_and_clocks():
     assert plot.curve([], 10, 3) == []
     assert plot.curve([1.0, 1.0], 10, 3)
     assert plot.bar(0.5, 4) == "━━──"
+    assert [plot.size(n) for n in (870_000, 1_200_000, 18e6, 1.8e9)] == ["870 kB", "1.2 MB", "18 MB", "1.8 GB"]
     assert [plot.clock(s) for s in (5, 600, 11100)] == ["5 s", "10 min", "3 h 05 min"]
 
 
