@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from tui import importer
+    from tui.stats import counted
     from tui.store import Store
 
     code = 0
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
                 print(f"dspark-chat: {clean(store.failed)}", file=sys.stderr)
                 return 1
             store.rename(chat.id, chat.title)
-            print(f"“{one_line(chat.name)}”, {len(chat.turns)} turns: dspark-chat --resume {chat.id[:8]}")
+            print(f"“{one_line(chat.name)}”, {counted(len(chat.turns), 'turn')}: dspark-chat --resume {chat.id[:8]}")
     finally:
         store.close()
     return code

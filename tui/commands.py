@@ -23,6 +23,7 @@ from themes import Theme
 from tui import choices, clipboard, compare, export, importer, setting_commands
 from tui.chat import Chat
 from tui.controller import Controller
+from tui.stats import counted
 from tui.store import Store
 
 Result = str | None
@@ -215,7 +216,7 @@ async def _import(host: Host, words: str) -> Result:
         return "/import FILE reads a chat from Markdown, JSON or text."
     chat = importer.read(Path(words.strip("'\"")).expanduser())
     await host.take_chat(chat)
-    return f"Read {len(chat.turns)} turns of “{one_line(chat.name)}”."
+    return f"Read “{one_line(chat.name)}”, {counted(len(chat.turns), 'turn')}."
 
 
 def _stats(host: Host, words: str) -> Result:

@@ -216,5 +216,10 @@ def human(count: int) -> str:
     return f"{count / 1000:.1f}k".replace(".0k", "k") if count < 1_000_000 else f"{count / 1e6:.1f}M"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 turn`, `2 turns`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def legend_of(counts: Mapping[Source, int]) -> dict[Source, int]:
     return dict(zip(ORDER, percentages([counts.get(s, 0) for s in ORDER]), strict=True))

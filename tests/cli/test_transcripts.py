@@ -17,7 +17,7 @@ def test_chats_are_imported_and_can_be_resumed(home: Path, capsys: pytest.Captur
     bad.write_text("{")
     assert main(["import", str(bad), str(good), str(home / "nothing")]) == 2
     out, err = capsys.readouterr()
-    assert "“A title”, 1 turns: dspark-chat --resume " in out
+    assert "“A title”, 1 turn: dspark-chat --resume " in out
     assert "bad.json is not valid JSON" in err
     assert "There is no file" in err
     store = Store(paths.data() / "chats.db")

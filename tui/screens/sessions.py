@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from tui.screens.pick import Item, PickScreen
+from tui.stats import counted
 from tui.store import Store
 
 
@@ -39,7 +40,7 @@ class SessionsScreen(PickScreen):
             Item(
                 row.id,
                 row.name,
-                " · ".join(part for part in (age(row.updated), turns(row.turns), row.found) if part),
+                " · ".join(part for part in (age(row.updated), counted(row.turns, "turn"), row.found) if part),
                 current=row.id == self._current,
             )
             for row in rows
@@ -90,10 +91,6 @@ class SessionsScreen(PickScreen):
         line.placeholder = "filter"
         line.value = ""
         self.fill()
-
-
-def turns(count: int) -> str:
-    return "1 turn" if count == 1 else f"{count} turns"
 
 
 def age(then: float, now: float | None = None) -> str:
