@@ -284,10 +284,10 @@ class Loading(Base):
     @work
     async def action_models(self) -> None:
         """The list of models."""
-        engine = self.controller.engine
         screen = ModelsScreen(
             self.models,
-            engine.spec.name if engine is not None else "",
+            # Not by a variable for the engine: whoever holds it keeps an unloaded model in memory.
+            self.controller.engine.spec.name if self.controller.engine is not None else "",
             self.recent,
             self._facts,
             lambda: self.query_one(TaskRow).progress if self.job is not None else None,

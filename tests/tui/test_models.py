@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -257,6 +259,27 @@ async def test_unloading_gives_the_memory_back_and_the_next_message_loads_again(
         await pilot.press("enter")
         await wait_until(pilot, lambda: "fake-135m" in models.engines and bool(models.engines["fake-135m"].tickets))
         assert app.controller.chat.turns[-1].user == "hello again"
+
+
+async def test_nobody_holds_a_model_when_its_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = FakeModels()
+    held: list[bool] = []
+    async with running(models=models) as (app, pilot, _first):
+        app.switch_model("other-1b")
+        await wait_until(pilot, lambda: app.job is None and app.controller.engine is not None)
+        await wait_until(pilot, lambda: app.controller.engine is models.engines["other-1b"])
+        gone = weakref.ref(models.engines.pop("other-1b"))
+
+        def give_back() -> None:
+            gc.collect()
+            held.append(gone() is not None)
+
+        monkeypatch.setattr("tui.loading.give_back", give_back)
+        await open_list(app, pilot)
+        await pilot.press("ctrl+u")
+        await wait_until(pilot, lambda: app.controller.engine is None)
+        await wait_until(pilot, lambda: held == [False])
+        assert app.unloaded == "other-1b"
 
 
 async def test_commands_that_make_no_sense_are_sentences() -> None:
