@@ -227,6 +227,6 @@ class Actions(Base):
     async def report_oddities(self) -> None:
         """What of the user's files was not understood; in the conversation, since a corner forgets."""
         themes = (f"The theme {f.path} was left out: {f.reason}." for f in self.known_themes.failures)
-        notes = [*self.wishes.notes, *themes]
+        notes = [*self.controller.start.notes, *self.wishes.notes, *themes]
         if notes:
             await self.transcript.notice(Notice(Content(clean("\n".join(notes))), classes="told"))

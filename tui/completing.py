@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual import work
+from textual.app import SystemCommand
+from textual.screen import Screen
 
 from engine import paths
 from engine.errors import UsageError
@@ -98,6 +102,20 @@ class Completing(Base):
         self.composer.complete(item.start, item.text)
         if send and item.sends:
             self.composer.action_send()
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterator[SystemCommand]:
+        """The palette: the same commands; one that takes words is begun in the message, where they are completed."""
+        for command in commands.COMMANDS:
+            usage = f"/{command.name} {command.words}".rstrip()
+            yield SystemCommand(usage, command.help, partial(self._from_palette, command))
+
+    async def _from_palette(self, command: commands.Command) -> None:
+        if not command.words:
+            await self.run_command(f"/{command.name}")
+            return
+        self.composer.focus()
+        self.composer.load_text("")
+        self.composer.complete(0, f"/{command.name} ")
 
     def close_completion(self) -> bool:
         """Esc: put the list away until the text changes; whether there was one."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from textual import events
 
+from engine.config import Config
 from engine.errors import UsageError
 from tests.tui.drive import ask, running, shown, type_text, wait_until
-from tests.tui.fakes import FakeEngine, script
+from tests.tui.fakes import FakeEngine, loader, script
+from tui import choices, commands
+from tui.app import ChatApp
+from tui.keys import KEYS
+from tui.options import Options
+from tui.plain import Plain
 
 LONG = "\n".join(f"line {i}" for i in range(214))
 
@@ -216,3 +223,35 @@ async def test_a_long_message_is_folded_on_the_screen_and_whole_for_the_model() 
         await wait_until(pilot, lambda: "line 20" in shown(app))
         await pilot.press("space")
         await wait_until(pilot, lambda: "… 206 more lines" in shown(app))
+
+
+async def test_the_palette_has_the_same_commands() -> None:
+    async with running() as (app, pilot, _):
+        await pilot.press("ctrl+p")
+        await pilot.pause(0.2)
+        await pilot.press(*"think")
+        await wait_until(pilot, lambda: "/think [on|off|auto|effort]" in shown(app))
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.composer.text == "/think ")
+        await wait_until(pilot, lambda: "answer at once" in shown(app))
+        titles = [command.title for command in app.get_system_commands(app.screen)]
+        assert len(titles) == len(commands.COMMANDS)
+
+
+async def test_words_of_every_command_can_be_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a chat.md").write_text("")
+    plain = Plain(Options(Config(), loader=loader(FakeEngine())), io.StringIO(), "bare")
+    async with running() as (app, _, __):
+        for host in (app, plain):
+            for command in commands.COMMANDS:
+                for words in ("", "x", "session ", "/", "\x1b"):
+                    for text, note in command.words_of(host, words) if command.words_of else ():  # type: ignore[arg-type]
+                        assert isinstance(text, str) and isinstance(note, str)
+    assert ("a chat.md", "") in choices.read(plain, "a")
+
+
+def test_every_key_has_an_action() -> None:
+    for key in KEYS:
+        name = key.action.partition("(")[0]
+        assert not name or hasattr(ChatApp, f"action_{name}"), key.id

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from engine import config
 from tests.tui.drive import ask, running, shown, wait_until
 from tests.tui.fakes import script
 from tui import crash, prefs
@@ -90,3 +91,10 @@ def test_prefs_survive(tmp_path: Path) -> None:
     prefs.save(path, prefs.Prefs(theme="nord", view="trace", panels="off"))
     assert prefs.load(path) == prefs.Prefs(theme="nord", view="trace", panels="off")
     assert json.loads(path.read_text())["theme"] == "nord"
+
+
+async def test_a_wrong_entry_of_the_settings_file_is_told_in_the_app() -> None:
+    write(home("config", "config.toml"), 'top_p = 7\ntemperature = "hot"\nmystery = 1\n')
+    async with running(config=config.read()) as (app, pilot, _):
+        for said in ("`top_p` takes a number between 0 and 1, not 7", "'hot'", "there is no setting `mystery`"):
+            await wait_until(pilot, lambda said=said: said in shown(app))
