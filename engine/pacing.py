@@ -21,13 +21,17 @@ class Pace:
         self.stall_ms = stall_ms
         self.ms_per_token = 0.0
 
-    def tokens(self, most: int, *, waited_for: bool) -> int:
-        """Tokens of the next chunk, `most` when nobody waits for it."""
+    def tokens(self, most: int, *, waited_for: bool, spent_ms: float = 0.0) -> int:
+        """Tokens of the next chunk, `most` when nobody waits for it. spent_ms: how long somebody has waited already."""
         if not waited_for or not self.stall_ms:
             return most
         if not self.ms_per_token:
             return min(most, FIRST)
-        return min(most, max(LEAST, int(self.stall_ms / self.ms_per_token)))
+        return min(most, max(LEAST, int((self.stall_ms - spent_ms) / self.ms_per_token)))
+
+    def goes_on(self, spent_ms: float) -> bool:
+        """Whether another chunk fits into the wait."""
+        return spent_ms + LEAST * self.ms_per_token < self.stall_ms
 
     def learn(self, tokens: int, ms: float) -> None:
         if tokens >= LEAST and ms > 0:

@@ -160,16 +160,29 @@ class Scheduler:
             job()
 
     def _tick(self) -> None:
-        """Drop the cancelled, read one chunk of one prompt, decode one round of all rows."""
-        self._drop_cancelled()
+        """Drop the cancelled, read one chunk, or as much as those that decode can wait for, decode one round of all
+        rows. Short prompts that came together are thus read together, and then decode together."""
+        began = self._clock()
+        while True:
+            self._drop_cancelled()
+            spent = (self._clock() - began) * 1e3
+            self._read_guarded(spent)
+            if not (self._batch.sequences and self._goes_on((self._clock() - began) * 1e3)):
+                break
+        if self._batch.sequences:
+            self._decode()
+
+    def _goes_on(self, spent_ms: float) -> bool:
+        reading = self._prefill is not None or bool(self._paused) or self._can_read()
+        return reading and self._plan is not None and self._plan.pace.goes_on(spent_ms)
+
+    def _read_guarded(self, spent_ms: float) -> None:
         try:
-            self._read()
+            self._read(spent_ms)
         except Exception as error:  # noqa: BLE001  the edge of a request: it fails, the engine goes on
             prefill, self._prefill = self._prefill, None
             if prefill is not None:
                 self._fail(prefill.sequence, error)
-        if self._batch.sequences:
-            self._decode()
 
     def _emit(self, sequence: Sequence, event: Event) -> None:
         try:
@@ -208,7 +221,7 @@ class Scheduler:
             return False  # what came later waits behind it, or a large request would never have its turn
         return self._prefill is None or self._prefill.gives_way(len(first.tokens), OVERTAKE, OVERTAKEN)
 
-    def _read(self) -> None:
+    def _read(self, spent_ms: float) -> None:
         plan = self._plan
         if plan is None:
             while self._waiting:
@@ -226,14 +239,14 @@ class Scheduler:
             self._forward(sequence, self._prefill.start())
         if self._prefill is None:
             return
-        self._read_chunk(plan, self._prefill)
+        self._read_chunk(plan, self._prefill, spent_ms)
         if self._prefill.done:
             prefill, self._prefill = self._prefill, None
             self._admit(plan, prefill)
 
-    def _read_chunk(self, plan: Plan, prefill: Prefill) -> None:
+    def _read_chunk(self, plan: Plan, prefill: Prefill, spent_ms: float) -> None:
         """One chunk, as long as those that decode can wait for it."""
-        most = plan.pace.tokens(plan.chunk, waited_for=bool(self._batch.sequences))
+        most = plan.pace.tokens(plan.chunk, waited_for=bool(self._batch.sequences), spent_ms=spent_ms)
         began, position = self._clock(), prefill.position
         events = prefill.step(most)
         plan.pace.learn(prefill.position - position, (self._clock() - began) * 1e3)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -112,6 +112,8 @@ class App:
         async def run(request: Request) -> ASGIApp:
             try:
                 return await endpoint(request)
+            except ClientDisconnect:  # before its body was complete: nobody is left to answer
+                return Response(status_code=499)
             except Exception as error:
                 mapped = from_engine(error)
                 if mapped.status == 500:

@@ -1,7 +1,8 @@
 """From the model thread to asyncio: a channel per request that never blocks the one and never floods the other.
 
 The model thread only appends to a deque and, at most once per wake-up, schedules one callback. What waits is merged,
-so a reader that takes a byte a second costs one text buffer and slows nobody. Knows no HTTP and no dialect.
+so a reader that takes a byte a second costs one text buffer and slows nobody. News of a prompt being read wake only
+those who show them: each wake-up costs the model thread its turn. Knows no HTTP and no dialect.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from engine.core import Event, Failed, Finished, Logprob, Prefilled, Prefilling, Request, Round, Source, Tokens
 
@@ -64,12 +65,21 @@ Item = tuple[int, Prefilling | Prefilled | Tokens | Finished | Failed]
 class Channel:
     """Events of one HTTP request's generations, in order, each with the index of its choice."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, logprobs: bool = False, choices: int = 1) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        logprobs: bool = False,
+        choices: int = 1,
+        news: Literal["all", "first", "none"] = "all",
+    ) -> None:
+        """news: which events of a prompt being read are worth a wake-up; the others wait for what comes next."""
         self._loop = loop
         self._items: deque[Item] = deque()
         self._lock = threading.Lock()
         self._ready = asyncio.Event()
         self._scheduled = False
+        self._news = news
         self._backlog = 0
         self._tickets: list[Ticket] = []
         self._overrun = False
@@ -108,13 +118,22 @@ class Channel:
                 self._items.append((choice, event))
             overrun = self._backlog > BACKLOG_CHARACTERS and not self._overrun
             self._overrun |= overrun
-            wake, self._scheduled = not self._scheduled, True
+            wake = not self._scheduled and self._worth_waking(event)
+            self._scheduled |= wake
         if overrun:
             self.cancel()
         if wake:
             # The loop may be closed while the engine still reports: nobody is left to read then.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._ready.set)
+
+    def _worth_waking(self, event: Event) -> bool:
+        if not isinstance(event, Prefilling | Prefilled):
+            return True
+        worth = self._news != "none"
+        if self._news == "first":
+            self._news = "none"
+        return worth
 
     # Event loop -------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import logging
+import threading
 import weakref
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,9 @@ from server.settings import Settings
 from server.tools import FAMILIES, family_of
 
 log = logging.getLogger("dspark.server")
+
+SHORT_CHARACTERS = 2000
+"""Up to here a prompt is rendered and encoded in about a millisecond."""
 
 
 @dataclass(slots=True)
@@ -81,6 +85,14 @@ class Generation:
                 self.cancel()
 
 
+def _short(chat: Chat) -> bool:
+    """Whether a chat takes no longer to prepare than a frame to send: little text, and nothing to compile."""
+    if chat.tools or chat.format is not None or chat.images or not isinstance(chat.prompt, str | None):
+        return False
+    texts = [chat.prompt, *(m.get("content") for m in chat.messages)]
+    return all(isinstance(t, str | None) for t in texts) and sum(len(t or "") for t in texts) <= SHORT_CHARACTERS
+
+
 class Service:
     """One per application."""
 
@@ -91,8 +103,9 @@ class Service:
         self._closing = False
         self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
         self._pending = 0
-        # One thread: fast tokenizers switch the meaning of special tokens by a flag that all their users share.
+        # One at a time: fast tokenizers switch the meaning of special tokens by a flag that all their users share.
         self._kitchen = ThreadPoolExecutor(1, "dspark-prepare")
+        self._cooking = threading.Lock()
         self._bytes: tuple[Engine, TokenBytes] | None = None
 
     def close(self) -> None:
@@ -153,9 +166,19 @@ class Service:
         return load["running"] + load["waiting"] + self._pending
 
     async def _prepare(self, chat: Chat, *, counting: bool = False) -> Prepared:
-        """Templates and tokenisers take long for long prompts; they run beside the event loop."""
+        """Templates and tokenisers take long for long prompts, which are prepared beside the event loop. For a short
+        one the way to another thread and back is the longer part on a busy machine."""
+        if _short(chat) and self._cooking.acquire(blocking=False):
+            try:
+                return self._prepared(chat, counting)
+            finally:
+                self._cooking.release()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._kitchen, self._prepared, chat, counting)
+        return await loop.run_in_executor(self._kitchen, self._cooked, chat, counting)
+
+    def _cooked(self, chat: Chat, counting: bool) -> Prepared:
+        with self._cooking:
+            return self._prepared(chat, counting)
 
     def _prepared(self, chat: Chat, counting: bool) -> Prepared:
         engine = self.engine(chat.model)
@@ -227,7 +250,10 @@ class Service:
 
     def _submit(self, chat: Chat, prepared: Prepared) -> Generation:
         engine, request = prepared.engine, prepared.request
-        channel = Channel(asyncio.get_running_loop(), logprobs=chat.logprobs is not None, choices=chat.n)
+        loop = asyncio.get_running_loop()
+        # Anthropic's stream begins with the prompt's counts; elsewhere only progress that was asked for is shown.
+        news = "all" if chat.progress else "first" if chat.dialect == "messages" and chat.stream else "none"
+        channel = Channel(loop, logprobs=chat.logprobs is not None, choices=chat.n, news=news)
         choices: list[Choice] = []
         for i in range(chat.n):
             track = self.metrics.track()

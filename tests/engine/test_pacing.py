@@ -112,6 +112,38 @@ def test_a_slow_machine_still_reads() -> None:
     assert max(found) <= (LEAST + 3) * 2.0
 
 
+def test_short_prompts_that_came_together_are_read_in_one_wait() -> None:
+    """The rows of all of them then share the next round."""
+    clock = Clock()
+    target = Timed(clock, 1.0)
+    ended, rounds = threading.Semaphore(0), list[int]()
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Round):
+            rounds.append(event.rows)
+            if event.request == "row" and event.index == 3:
+                for i in range(3):
+                    made = make_sequence(target, [1] * 20, max_tokens=4, listener=hear)
+                    made.request = replace(made.request, id=f"{i}")
+                    scheduler.submit(made)
+        elif isinstance(event, Finished):
+            ended.release()
+
+    scheduler = Scheduler(clock)
+    try:
+        row = make_sequence(target, [1, 2], max_tokens=12, listener=hear)
+        row.request = replace(row.request, id="row")
+        plan = Plan(target, Loop(target), max_batch=4, pace=Pace(250))
+        scheduler.run_exclusive(lambda: scheduler.use(plan)).result()
+        scheduler.submit(row)
+        for _ in range(4):
+            assert ended.acquire(timeout=60)
+    finally:
+        scheduler.close()
+    assert 4 in rounds
+    assert not {2, 3} & set(rounds[: rounds.index(4)]), "nobody decoded before all had been read"
+
+
 def test_a_prompt_that_nobody_waits_for_is_read_in_whole_chunks() -> None:
     pace = Pace(100)
     pace.learn(256, 25_600)

@@ -105,6 +105,17 @@ def test_p02_o45_leaving_during_prefill_stops_it(start: Any, path: str, streamed
     assert until(lambda: idle(live))
 
 
+def test_leaving_before_the_body_is_complete_is_no_failure(start: Any, caplog: pytest.LogCaptureFixture) -> None:
+    live = start(Script("x"))
+    with caplog.at_level(logging.INFO, "dspark"):
+        with socket.create_connection(("127.0.0.1", live.port), timeout=10) as connection:
+            connection.sendall(post("/v1/chat/completions", STREAM)[:-10])
+            time.sleep(0.1)
+        assert until(lambda: " 499 " in caplog.text)
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert idle(live)
+
+
 def test_p02_leaving_the_queue(start: Any) -> None:
     live = start(Script("x", prefill=60), max_batch=1)
     with socket.create_connection(("127.0.0.1", live.port), timeout=10) as first:
