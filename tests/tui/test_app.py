@@ -185,7 +185,7 @@ async def test_views_cycle_and_the_trace_shows_rejected_drafts() -> None:
         assert app.transcript.view is View.SOURCE
 
 
-async def test_scrolling_up_while_text_streams_keeps_the_view() -> None:
+async def test_o59_scrolling_up_while_text_streams_keeps_the_view() -> None:
     async with running(size=(80, 24)) as (app, pilot, engine):
         ticket = await ask(pilot, engine, "go")
         ticket.prefilled()
@@ -203,7 +203,7 @@ async def test_scrolling_up_while_text_streams_keeps_the_view() -> None:
         await wait_until(pilot, lambda: "more 49" in shown(app) and "new tokens" not in shown(app))
 
 
-async def test_foreign_text_is_literal_everywhere() -> None:
+async def test_o52_foreign_text_is_literal_everywhere() -> None:
     engine = FakeEngine(manual=True)
     engine.spec.name = "[/model]"
     engine.drafters.append(FakeDrafter("[/d]", available=False, reason="[/why] \x1b[2J"))
@@ -325,7 +325,7 @@ async def test_panels_cycle() -> None:
         assert "CALIBRATION" in shown(app)
 
 
-async def test_streamed_code_survives_resize_theme_and_view_changes() -> None:
+async def test_o51_streamed_code_survives_resize_theme_and_view_changes() -> None:
     async with running() as (app, pilot, engine):
         ticket = await ask(pilot, engine, "code")
         ticket.prefilled()
@@ -344,6 +344,14 @@ async def test_streamed_code_survives_resize_theme_and_view_changes() -> None:
             app.theme = name
             await pilot.pause()
             assert "body stays" in shown(app)
+        await app.transcript.open(app.controller.chat)  # every widget is made anew
+        await wait_until(pilot, lambda: "body stays" in shown(app))
+        ticket.say(*script("second = 2\n```\n", start=30))
+        ticket.finish()
+        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: "second = 2" in shown(app))
+        await pilot.press("alt+up", "y")
+        assert app.clipboard == "print('body stays')\nsecond = 2"
 
 
 async def test_no_color_uses_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,7 +368,7 @@ async def test_no_color_uses_attributes(monkeypatch: pytest.MonkeyPatch) -> None
         assert view._style("", 1).bold
 
 
-async def test_selection_copies_without_added_newlines() -> None:
+async def test_o53_selection_copies_without_added_newlines() -> None:
     from textual.selection import SELECT_ALL
 
     async with running(size=(60, 30)) as (app, pilot, engine):

@@ -111,7 +111,7 @@ def test_torn_mouse_reports_suspending_and_a_storm_of_sizes(tmp_path: Path) -> N
     assert terminal.wait() == 0
 
 
-def test_on_a_real_terminal(tmp_path: Path) -> None:
+def test_o54_on_a_real_terminal_nothing_hostile_gets_out(tmp_path: Path) -> None:
     terminal = Terminal(CHILD.format(root=ROOT), tmp_path)
     terminal.read_until("is ready")
     terminal.send("hello there")

@@ -176,7 +176,7 @@ def test_forming_fence_marker_is_not_shown() -> None:
     assert [line.text for line in document.lines] == ["text"]
 
 
-def test_wide_text_wraps_by_cells_and_copies_without_newlines() -> None:
+def test_o53_wide_text_wraps_by_cells_and_copies_without_newlines() -> None:
     text = "漢字とカタカナを ASCII と混ぜた長い段落です。" * 8
     streamed = fed(text, coloured(text), list(range(1, len(text), 3)), 40).lines
     assert streamed == reference(text, coloured(text), 40)
@@ -186,7 +186,7 @@ def test_wide_text_wraps_by_cells_and_copies_without_newlines() -> None:
     assert copied == text
 
 
-def test_bracketed_text_is_literal() -> None:
+def test_o52_bracketed_text_is_literal() -> None:
     for nasty in ("[/foo]", "[bold", "[a](b)", "[red]x[/red]", "[[x]]", "]", "[@click=app.quit]x[/]"):
         shown = "".join(line.text for line in fed(nasty, coloured(nasty), []).lines)
         assert shown.replace(" (b)", "") in (nasty, "a")
