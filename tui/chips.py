@@ -29,7 +29,7 @@ class Chips:
 
     def add(self, text: str) -> str:
         """A label for `text`: the same for the same text, and no other's."""
-        lines = text.count("\n") + 1
+        lines = text.rstrip("\n").count("\n") + 1
         name = f"pasted {lines:,} lines" if lines > MAX_LINES else f"pasted {len(text):,} characters"
         label, number = f"[{name}]", 1
         while self.texts.get(label, text) != text:

@@ -27,6 +27,7 @@ def test_labels_say_how_much_and_differ() -> None:
     chips = Chips()
     assert chips.add(LONG) == chips.add(LONG) == "[pasted 214 lines]"
     assert chips.add(LONG.upper()) == "[pasted 214 lines #2]"
+    assert chips.add(f"{LONG}\n\n") == "[pasted 214 lines #3]"
     assert chips.add("x" * 5120) == "[pasted 5,120 characters]"
     assert not Chips.wanted("a\n" * 9) and Chips.wanted("a\n" * 10) and Chips.wanted("x" * 1001)
 
