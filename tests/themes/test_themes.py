@@ -84,6 +84,8 @@ def test_sources_differ_for_every_eye(theme: Theme, kind: str) -> None:
 def test_sources_differ_without_colour(theme: Theme) -> None:
     assert theme.styles["lookup"] == "underline"
     assert theme.styles["target"] == theme.styles["draft"] == "none"
+    lightness = {name: lab([luminance(theme.source[name])] * 3)[0] for name in SOURCES}
+    assert abs(lightness["target"] - lightness["draft"]) >= 10, "grey on grey, they must still be two greys"
 
 
 BAD = {

@@ -143,7 +143,7 @@ def test_o54_on_a_real_terminal_nothing_hostile_gets_out(tmp_path: Path) -> None
 
 def test_killed_in_mid_answer_and_started_again_the_chat_is_there(tmp_path: Path) -> None:
     """kill -9 of the app itself: what was on the screen a second before comes back, marked as cut."""
-    script = CHILD.format(root=ROOT).replace('answers=[hostile, ', "answers=[")
+    script = CHILD.format(root=ROOT).replace("answers=[hostile, ", "answers=[")
     terminal = Terminal(script, tmp_path)
     terminal.read_until("is ready")
     terminal.send("remember me")
