@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from engine.config import Config
 from engine.core import Event, Media, Request, Source
+from engine.errors import Cancelled
 from engine.thinking import ThinkSplitter
 
 Listener = Callable[[Event], None]
@@ -142,22 +143,24 @@ _STAGES = {
 }
 
 
-def told(progress: Callable[[Progress], None]) -> Callable[[Any], None]:
-    """A listener for the hub's steps that says them in words."""
+def told(progress: Callable[[Progress], None], stop: Callable[[], bool] = lambda: False) -> Callable[[Any], None]:
+    """A listener for the steps of getting a model ready: says them in words, and ends a load between two of them."""
 
     def report(step: Any) -> None:
+        if step.stage == "load" and stop():
+            raise Cancelled(f"Loading {step.text} was stopped.")
         progress(Progress(_STAGES.get(step.stage, "{}").format(step.text), step.done, step.total))
 
     return report
 
 
 def default_loader(config: Config, stop: Callable[[], bool] = lambda: False) -> Loader:
-    """Loads the model that the settings name; `stop` ends a download. MLX is imported when it is called."""
+    """Loads the model that the settings name; `stop` ends it. MLX is imported when it is called."""
 
     def load(progress: Callable[[Progress], None]) -> EngineLike:
         from engine.session import open_session
 
-        engine: Any = open_session(config, told(progress), stop, measure=True)
+        engine: Any = open_session(config, told(progress, stop), stop, measure=True)
         return engine
 
     return load

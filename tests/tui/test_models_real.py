@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,10 @@ from fake_hub import FakeHub, serving
 
 from engine.catalog import catalog
 from engine.config import Config
+from engine.errors import Cancelled
 from tests.tui.drive import shown, type_text, wait_until
 from tui.app import ChatApp
+from tui.engine_port import Progress, default_loader
 from tui.options import Options
 from tui.screens.models import ModelsScreen
 from tui.screens.race import RaceScreen
@@ -83,3 +86,16 @@ async def test_a_model_is_fetched_taken_up_and_raced(hub: FakeHub) -> None:
         with pytest.raises(Exception, match="closed"):
             engine.submit(Config().request([1]))
         assert time.monotonic() - began < 5
+
+
+def test_a_load_is_ended_between_its_steps() -> None:
+    before = {t for t in threading.enumerate() if t.name == "dspark-model"}
+    steps: list[str] = []
+
+    def tell(progress: Progress) -> None:
+        steps.append(progress.text)
+
+    with pytest.raises(Cancelled, match="was stopped"):
+        default_loader(Config(model=str(GOLDEN / "tiny-lfm2")), lambda: "loading" in " ".join(steps))(tell)
+    assert not any("checking" in step for step in steps)
+    assert {t for t in threading.enumerate() if t.name == "dspark-model"} <= before
