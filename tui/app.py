@@ -73,6 +73,8 @@ SWITCH = 0.001
 """Seconds after which a thread that draws lets the model's thread have the interpreter; Python's own 5 ms are a good
 part of a small model's token."""
 PANEL_EVERY = 0.25
+PANEL_SCARCE = 1.0
+"""Seconds between looks at the figures, and the same where cores are scarce."""
 
 
 class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, Attaching, Reading, Actions, App[int]):
@@ -246,7 +248,7 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
         self._touched.clear()
         self.show_pill()
         now = time.monotonic()
-        if now - self._panels_at >= PANEL_EVERY:
+        if now - self._panels_at >= (PANEL_SCARCE if share_of(sys.modules) == SCARCE else PANEL_EVERY):
             self._panels_at = now
             self.show_figures()
 
