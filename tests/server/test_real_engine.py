@@ -144,6 +144,44 @@ def test_p04_turns_reuse_the_prefix(live: Any) -> None:
     assert text_of(fresh) == text_of(second)
 
 
+@pytest.mark.parametrize("family", ["tiny-nemotron_h", "tiny-qwen3"])
+def test_p04_hybrid_and_plain_models_under_a_small_budget(family: str) -> None:
+    """Turns, an edit in the middle, and more prefixes than fit: what is cached never changes the text."""
+    cache = PrefixCache(1 << 20)
+    options = Options(max_batch=2, cache=cache, chunk=64)
+    with open_engine(GOLDEN / "targets" / family, options=options) as engine:
+        server = Live(engine, Settings())
+        try:
+            document = "A line of the document. " * 16
+
+            def turn(*texts: str, **fields: Any) -> tuple[str, int]:
+                roles = ("user", "assistant") * len(texts)
+                messages = [{"role": r, "content": t} for r, t in zip(roles, texts, strict=False)]
+                found = ask(server, messages=messages, max_tokens=6, drafter="lookup", **fields)
+                return text_of(found), found["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+            first, cold = turn(document)
+            again, warm = turn(document)
+            assert (again, cold) == (first, 0)
+            assert warm > 0
+            _, later = turn(document, first, "More.")
+            assert later >= len(document) // 2
+            edited = document[:200] + "EDIT" + document[204:]
+            text, kept = turn(edited)
+            assert kept <= 200 + 40, "nothing behind the edit"
+            for i in range(5):
+                turn(f"{i} " + "something else " * 30)
+                assert cache.nbytes <= cache.budget
+            stats = cache.stats()
+            assert stats.evicted + stats.refused > 0
+            cache.budget, budget = 0, cache.budget
+            engine.run_exclusive(cache.clear)
+            assert turn(edited) == (text, 0)
+            cache.budget = budget
+        finally:
+            server.close()
+
+
 def test_p01_p02_leaving_frees_rows_and_keeps_the_others_right(live: Any) -> None:
     import json
     import random
