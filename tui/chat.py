@@ -207,6 +207,15 @@ class Chat:
             out.append({"role": "user", "content": self.turns[last].user})
         return out
 
+    def find(self, words: str) -> Turn | None:
+        """The last turn in which all words occur; None without words."""
+        wanted = words.casefold().split()
+        for turn in reversed(self.turns if wanted else []):
+            text = f"{turn.user}\n{turn.answer.text}".casefold()
+            if all(word in text for word in wanted):
+                return turn
+        return None
+
     @property
     def tally(self) -> Tally:
         """Over all turns."""

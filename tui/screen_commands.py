@@ -179,6 +179,9 @@ class ScreenCommands(Base):
             self.deleted_chat = screen.deleted[-1]
         if chosen is not None and chosen != self.controller.chat.id:
             await self.open_chat(chosen)
+        turn = self.controller.chat.find(screen.words) if chosen is not None else None
+        if turn is not None:
+            await self.transcript.reveal(turn)
 
     async def action_new_chat(self) -> None:
         await self.new_chat()

@@ -208,6 +208,21 @@ async def test_reveal_brings_any_turn_into_view() -> None:
         exact(app)
 
 
+async def test_a_search_jumps_to_what_was_found() -> None:
+    async with running(size=(100, 30)) as (app, pilot, _):
+        chat = await opened(app, pilot, conversation(60))
+        assert app.store is not None
+        for turn in chat.turns:
+            app.store.save(chat, turn)
+        app.store.settle()
+        await app.new_chat()
+        await pilot.press("ctrl+s", *"answer 17.1")
+        await pilot.pause(0.3)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.controller.chat.id == chat.id)
+        await wait_until(pilot, lambda: "question 17 " in shown(app))
+
+
 async def test_o58_three_hundred_kilobytes_open_while_keys_are_answered() -> None:
     """What is far from the view is not rendered."""
     chat = Chat()

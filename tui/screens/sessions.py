@@ -31,10 +31,13 @@ class SessionsScreen(PickScreen):
         self._current = current
         self._renaming: str | None = None
         self.deleted: list[str] = []
+        self.words = ""
+        """What was searched for."""
 
     def items(self, filter: str) -> Sequence[Item]:
         if self._renaming is not None:
             filter = ""
+        self.words = filter
         rows = self._store.search(filter) if filter else self._store.list()
         return [
             Item(
