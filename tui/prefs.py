@@ -15,7 +15,7 @@ from engine.sanitize import one_line
 from tui.keymap import keymap
 
 Mouse = Literal["on", "wheel", "off"]
-MICE: tuple[Mouse, ...] = ("on", "wheel", "off")
+MICE: dict[str, Mouse] = {"on": "on", "wheel": "wheel", "off": "off"}
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ def wishes(path: Path) -> Wishes:
     keys, notes = keymap(_table(data, "keys"))
     given = _table(data, "app").get("mouse", "on")
     word = ("on" if given else "off") if isinstance(given, bool) else given
-    mouse = next((m for m in MICE if m == word), None)
+    mouse = MICE.get(word) if isinstance(word, str) else None
     if mouse is None:
         notes.append(f"[app] mouse is on, wheel or off, not {one_line(str(given))[:40]}; it is on.")
     return Wishes(keys, mouse or "on", tuple(notes))
