@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,7 +40,7 @@ class RowFailed(Exception):
 
 
 @contextlib.contextmanager
-def blamed(sequence: Sequence) -> Iterator[None]:
+def blamed(sequence: Sequence) -> Generator[None]:
     """What fails in here is this row's fault alone."""
     try:
         yield

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -156,7 +156,7 @@ def measure(
 
 
 @contextmanager
-def _uncut(drafters: Sequence[Drafter[Any]]) -> Iterator[None]:
+def _uncut(drafters: Sequence[Drafter[Any]]) -> Generator[None]:
     """Drafts as long as asked for: one that its confidence head shortens would be timed at a width it did not have."""
     kept = [(d, name, getattr(d, name)) for d in drafters for name in ("costs", "threshold") if hasattr(d, name)]
     try:

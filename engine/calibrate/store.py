@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -138,7 +138,7 @@ class Store:
             raise
 
     @contextlib.contextmanager
-    def _lock(self, kind: str, patience: float = 10.0) -> Iterator[None]:
+    def _lock(self, kind: str, patience: float = 10.0) -> Generator[None]:
         """Held until the end of the block, or of the process. After `patience` seconds it goes on without: an atomic
         replace keeps the file whole even then."""
         with open(self.path.with_suffix(f".{kind}"), "a", encoding="utf-8") as file:

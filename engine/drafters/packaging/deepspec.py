@@ -93,6 +93,7 @@ def _gemma4(config: Json) -> DrafterConfig:
     k_eq_v = fields.flag("attention_k_eq_v")
     if k_eq_v:
         settings["num_kv_heads"] = int(fields.get("num_global_key_value_heads", default=settings["num_kv_heads"]))
+    settings["head_dim"] = head_dim
     full = section(section(config, "rope_parameters"), "full_attention")
     rotated = int(float(full.get("partial_rotary_factor", 0.25)) * head_dim / 2)
     return DrafterConfig(
@@ -108,5 +109,5 @@ def _gemma4(config: Json) -> DrafterConfig:
         draft_vocab_size=body.draft_vocabulary(fields, settings["vocab_size"]),
         softcap=fields.get("final_logit_softcapping"),
         quantization=quantization(config),
-        **{**settings, "head_dim": head_dim},
+        **settings,
     )
