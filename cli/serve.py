@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     config = read_settings(args)
     settings = _settings(args, config)
+    serving = _serving(args)
     logging.basicConfig(
         level=logging.WARNING if args.quiet else args.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
@@ -71,7 +72,6 @@ def run(args: argparse.Namespace) -> int:
 
     sockets = [listen(settings)]
     settings = _with_port(settings, sockets[0].getsockname()[1])
-    serving = _serving(args)
     holder = Holder(_opener(config, serving))
     server = Server(App(holder, settings), settings)
     failure: list[DsparkError] = []

@@ -73,6 +73,9 @@ def test_an_agent_gets_its_arguments_and_environment(start: Any, tmp_path: Path)
         (("--port", "99999"), 2, "--port"),
         (("--temperature", "hot"), 2, "temperature"),
         (("-m", "/nonexistent/model"), 2, "/nonexistent/model"),
+        (("--batch-memory", "-1"), 2, "--batch-memory"),
+        (("--max-batch", "0"), 2, "--max-batch"),
+        (("--max-stall", "nan"), 2, "--max-stall"),
     ],
 )
 def test_bad_starts_are_one_sentence(arguments: tuple[str, ...], code: int, words: str, tmp_path: Path) -> None:
