@@ -36,6 +36,8 @@ _NEEDED = (
 )
 _IMPORTED = ("mlx.core", "mlx.nn", "mlx_lm.models.llama", "transformers", "tokenizers")
 _LOW_DISK = 2_000_000_000
+BUSY = 1.5
+"""Runnable processes a core from which on timings say more about others than about the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,7 @@ def _disk() -> list[Fact]:
 def _roofline() -> list[Fact]:
     """How close each model that was measured on this machine comes to what its memory allows."""
     from engine.calibrate.roofline import bandwidth, over
-    from engine.calibrate.session import device
+    from engine.calibrate.session import device, load_per_core
     from engine.calibrate.store import Store
     from engine.calibrate.view import view
 
@@ -180,7 +182,9 @@ def _roofline() -> list[Fact]:
     if not known:
         return [Fact("roofline", "calibration", "none on this machine yet; dspark-chat calibrate measures")]
     gbs = bandwidth()
-    facts = [Fact("roofline", "memory bandwidth", f"{gbs:.1f} GB/s (measured now)")]
+    busy = load_per_core() > BUSY
+    told = "measured now, while others computed: the numbers below mean little" if busy else "measured now"
+    facts = [Fact("roofline", "memory bandwidth", f"{gbs:.1f} GB/s ({told})")]
     for target in sorted({names[0] for names in known}):
         views = {names[1]: view(c) for names, c in known.items() if names[0] == target}
         step = max(c.step_bytes for names, c in known.items() if names[0] == target)

@@ -14,11 +14,13 @@ from tests.tui.drive import wait_until
 from tests.tui.fakes import FakeEngine, loader
 from tests.tui.races import TIE, race
 from tests.tui.test_models import FakeModels
-from tests.tui.test_snapshots import SIZES, THEMES, FixedApp, conversation, settle
+from tests.tui.test_snapshots import FixedApp, conversation, settle
 from tui.options import Options
 from tui.screens.models import ModelsScreen
 from tui.screens.race import RaceScreen
 
+SIZES = {"120x36": (120, 36), "80x24": (80, 24), "60x20": (60, 20)}
+THEMES = ("dspark-dark", "dspark-light", "ansi-dark")
 CURVES: Any = SimpleNamespace(
     curve=[(1, 134.0), (2, 143.0), (4, 149.0), (8, 156.0), (16, 206.0), (32, 306.0)],
     draft=[(1, 10.0), (3, 12.0), (7, 15.0)], knee=8, cap=7, rate=12.0, plain=7.1, speedup=1.69,
