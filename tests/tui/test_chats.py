@@ -196,7 +196,10 @@ async def test_help_lists_every_key_and_command() -> None:
     from tui.keys import KEYS
     from tui.screens.help import help_text
 
-    text = help_text({}).plain
+    text = help_text({"view": "f12"}).plain
+    assert "F12" in text
+    assert "F4" not in text
+    assert "repetition-penalty" in text
     assert all(key.help in text for key in KEYS)
     assert all(f"/{c.name}" in text for c in commands.COMMANDS)
     async with running() as (app, pilot, _):
