@@ -11,7 +11,8 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from engine.config import Config
-from engine.core import Source
+from engine.core import Round, Source
+from engine.examine import Chance, Examination, Place
 from tests.tui.drive import ask, wait_until
 from tests.tui.fakes import FakeEngine, loader, script
 from tui.app import ChatApp
@@ -93,56 +94,73 @@ async def settle(pilot: Pilot[Any]) -> None:
         seen = now
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("theme", THEMES)
+everywhere = pytest.mark.parametrize(("size", "theme"), [(s, t) for s in SIZES for t in THEMES])
+
+
+@everywhere
 def test_conversation(snap_compare: Any, size: str, theme: str) -> None:
     engine = FakeEngine(manual=True)
     assert snap_compare(app(engine, theme), terminal_size=SIZES[size], run_before=conversation(engine))
 
 
-@pytest.mark.parametrize("size", ["120x36", "80x24"])
-def test_trace(snap_compare: Any, size: str) -> None:
+@everywhere
+def test_trace(snap_compare: Any, size: str, theme: str) -> None:
     engine = FakeEngine(manual=True)
     before = conversation(engine, "f4", "f4")
-    assert snap_compare(app(engine, "dspark-dark"), terminal_size=SIZES[size], run_before=before)
+    assert snap_compare(app(engine, theme), terminal_size=SIZES[size], run_before=before)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_welcome(snap_compare: Any, size: str) -> None:
+@everywhere
+def test_welcome(snap_compare: Any, size: str, theme: str) -> None:
     engine = FakeEngine(manual=True)
 
     async def before(pilot: Pilot[Any]) -> None:
         await wait_until(pilot, lambda: pilot.app.controller.engine is not None)  # type: ignore[attr-defined]
-        await pilot.pause()
+        await settle(pilot)
 
-    assert snap_compare(app(engine, "dspark-dark"), terminal_size=SIZES[size], run_before=before)
+    assert snap_compare(app(engine, theme), terminal_size=SIZES[size], run_before=before)
 
 
-def test_load_failure(snap_compare: Any) -> None:
+@everywhere
+def test_load_failure(snap_compare: Any, size: str, theme: str) -> None:
     def load(_: object) -> FakeEngine:
         raise RuntimeError("There are no weights in [/models/x]; download the model again.")
 
-    failing = FixedApp(Options(Config(), loader=load))
+    failing = FixedApp(Options(Config(), theme=theme, loader=load))
 
     async def before(pilot: Pilot[Any]) -> None:
         await wait_until(pilot, lambda: bool(failing.load_error))
-        await pilot.pause()
+        await settle(pilot)
 
-    assert snap_compare(failing, terminal_size=SIZES["80x24"], run_before=before)
+    assert snap_compare(failing, terminal_size=SIZES[size], run_before=before)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("screen", ["help", "sessions", "drafters", "settings", "inspector", "commands"])
-def test_screens(snap_compare: Any, monkeypatch: pytest.MonkeyPatch, size: str, screen: str) -> None:
-    keys = {
-        "help": "f1",
-        "sessions": "ctrl+s",
-        "drafters": "f3",
-        "settings": "f8",
-        "inspector": "alt+up",
-        "commands": "/",
-    }
+def examined(round: Round) -> Examination:
+    """As if a model had been asked again."""
+    places = []
+    for i, token in enumerate(round.tokens):
+        draft = Chance(round.drafted[i], 0.21, 0.17, 0.43) if i < len(round.drafted) else None
+        best = tuple(Chance(65 + n, 0.5 / (n + 1), None, 0.4 / (n + 1)) for n in range(4))
+        places.append(Place(Chance(token, 0.5, 0.62), draft, best, 0.71 if draft else None))
+    return Examination(tuple(places))
+
+
+SCREENS = {
+    "help": ("f1",),
+    "sessions": ("ctrl+s",),
+    "drafters": ("f3",),
+    "settings": ("f8",),
+    "blocks": ("alt+up", "up"),
+    "inspector": ("alt+up", "i", "down", "down"),
+    "commands": ("/",),
+}
+
+
+@everywhere
+@pytest.mark.parametrize("screen", SCREENS)
+def test_screens(snap_compare: Any, monkeypatch: pytest.MonkeyPatch, size: str, theme: str, screen: str) -> None:
     monkeypatch.setattr("tui.screens.sessions.age", lambda then, now=None: "just now")
+    monkeypatch.setattr("tui.hindsight.Hindsight.known", lambda self, round: examined(round))
     engine = FakeEngine(manual=True)
-    before = conversation(engine, keys[screen])
-    assert snap_compare(app(engine, "dspark-dark"), terminal_size=SIZES[size], run_before=before)
+    before = conversation(engine, *SCREENS[screen])
+    assert snap_compare(app(engine, theme), terminal_size=SIZES[size], run_before=before)

@@ -160,9 +160,8 @@ def facts(
     rows.append(("source", _source(span.code, round, span.position)))
     if round is not None:
         k = span.position - round.start
-        rows.append(
-            ("round", f"{round.index}: {len(round.drafted)} drafted by {round.drafter}, {round.accepted} accepted")
-        )
+        drafted = f"{len(round.drafted)} drafted by {round.drafter}, {round.accepted} accepted"
+        rows.append(("round", f"{round.index}: {drafted if round.drafted else 'nothing was drafted'}"))
         rows.append(("place", f"{k + 1} of {len(round.tokens)} committed; draft length allowed {round.cap}"))
         rows.append(("turned down", _rejected(round, decode)))
         rows.append(
