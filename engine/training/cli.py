@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--block", type=int, default=default.block, help="drafts a round")
     add("--rank", type=int, default=default.rank, help="of the Markov head")
     add("--draft-vocab", type=int, default=default.draft_vocab, help="most frequent tokens kept; 0 keeps all")
-    add("--rate", type=float, default=default.rate, help="peak learning rate")
+    add("--rate", type=float, default=default.rate, help="peak learning rate (default: by width)")
     add("--weight-decay", type=float, default=default.weight_decay, help="pulls every weight towards zero")
     add("--noise", type=float, default=default.noise, help="on what is read of the model, whose own size is 1")
     add("--seed", type=int, default=default.seed)
@@ -145,7 +145,7 @@ def _need_files(settings: Settings) -> None:
 
 
 @contextmanager
-def _disk(out: Path) -> Iterator[None]:
+def _disk(out: Path) -> Generator[None]:
     """Trouble with the folder of the run, in words."""
     try:
         yield

@@ -188,7 +188,7 @@ class Run:
             seconds=s.budget,
             sequences=s.sequences,
             anchors=s.anchors,
-            rate=s.rate,
+            rate=s.peak_rate(self.engine.spec.hidden_size),
             seed=s.seed,
             weights=s.weights(),
             weight_decay=s.weight_decay,

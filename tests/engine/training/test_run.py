@@ -284,6 +284,13 @@ def test_a_disk_that_fills_up_loses_nothing():
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
+def test_narrow_models_learn_faster_unless_told():
+    assert SMALL.peak_rate(576) == 1e-3
+    assert SMALL.peak_rate(128) == pytest.approx(4.5e-3)
+    assert SMALL.peak_rate(4096) == 2.5e-4
+    assert Settings("x", rate=7e-4).peak_rate(128) == 7e-4
+
+
 def test_taps_must_be_layers_of_the_model(engine, tmp_path):
     with pytest.raises(UsageError, match="layers 0 to 5"):
         Run(tmp_path, Settings(**{**_fields(SMALL), "taps": (1, 9)}), engine, Quiet())
