@@ -52,10 +52,15 @@ def test_line_ends_permissions_and_links_stay(tmp_path: Path) -> None:
     assert link.is_symlink()
 
 
-@pytest.mark.parametrize(("text", "mode", "says"), [
-    ("top_k = 1\n", 0o444, "is read-only"), ("top_k = [\n", 0o644, "is not valid TOML"), ("\udcff", 0o644, "cannot be read"),
-    ('presets = "no table"\n', 0o644, "is not valid TOML"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "mode", "says"),
+    [
+        ("top_k = 1\n", 0o444, "is read-only"),
+        ("top_k = [\n", 0o644, "is not valid TOML"),
+        ("\udcff", 0o644, "cannot be read"),
+        ('presets = "no table"\n', 0o644, "is not valid TOML"),
+    ],
+)
 def test_what_cannot_be_written_is_a_sentence_and_stays(tmp_path: Path, text: str, mode: int, says: str) -> None:
     file = tmp_path / "config.toml"
     file.write_bytes(text.encode(errors="surrogateescape"))

@@ -69,10 +69,14 @@ async def test_the_pictures_of_a_message_are_shown_one_after_another(tmp_path: P
         await wait_until(pilot, lambda: len(app.screen_stack) == 1)
 
 
-@pytest.mark.parametrize(("answers", "kind"), [
-    ({b"\x1b[c": b"\x1b[?62;4;22c"}, "textual_image.widget.sixel.Image"), ({b"\x1b[c": b"\x1b[?62;22c", b"a=q": b"OK"}, "AutoImage"),
-    ({b"\x1b[c": b"\x1b[?62;22c"}, "HalfBlocks"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answers", "kind"),
+    [
+        ({b"\x1b[c": b"\x1b[?62;4;22c"}, "textual_image.widget.sixel.Image"),
+        ({b"\x1b[c": b"\x1b[?62;22c", b"a=q": b"OK"}, "AutoImage"),
+        ({b"\x1b[c": b"\x1b[?62;22c"}, "HalfBlocks"),
+    ],
+)
 def test_the_terminal_says_what_it_draws(answers: dict[bytes, bytes], kind: str) -> None:
     """The test plays the terminal: it answers the questions about sixel and kitty's protocol, or does not."""
     code = (
