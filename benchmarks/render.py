@@ -72,7 +72,7 @@ def answer(tokens: int) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--tokens", type=int, default=4000)
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--turns", type=int, default=0)
@@ -188,7 +188,7 @@ def child(args: argparse.Namespace) -> None:
         def turn_ended(self, turn: Turn) -> None:
             threading.Timer(0.5, lambda: self.call_from_thread(self.exit, 0)).start()
 
-    def load(_: Callable[..., None]) -> FakeEngine:
+    def load(_: Callable[..., None]) -> Any:
         return Paced()
 
     Measured(Options(Config(), loader=load)).run()

@@ -195,4 +195,4 @@ def dense_bytes(model: nn.Module) -> int:
         if scales is not None:
             total += 4 * scales.size * int(getattr(module, "group_size", 64))
     weights = cast("list[tuple[str, mx.array]]", tree_flatten(model.parameters()))
-    return total + sum(4 * w.size for k, w in weights if w.dtype != mx.uint32)
+    return total + sum(4 * w.size for _, w in weights if w.dtype != mx.uint32)
