@@ -66,7 +66,7 @@ FRAME = 1 / 30
 SLOWEST = 0.5
 SHARE = 3
 """A drawing that took t is followed by at least SHARE × t without one."""
-SCARCE = 24
+SCARCE = 48
 """The same where the model computes on the few cores that draw: what drawing takes, the answer is late by."""
 FEW_CORES = 4
 SWITCH = 0.001
