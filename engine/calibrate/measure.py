@@ -66,7 +66,7 @@ class Meter:
 
     def __init__(self, budget_s: float, progress: Progress | None, stop: Callable[[], bool] | None) -> None:
         self._began = time.monotonic()
-        self._budget = budget_s
+        self.budget_s = budget_s
         self._progress = progress
         self._stop = stop
         self.samples: dict[tuple[str, int], list[float]] = {}
@@ -77,7 +77,7 @@ class Meter:
 
     def left(self, share: float) -> bool:
         """Whether less than this share of the budget is spent."""
-        return self.spent_s < share * self._budget
+        return self.spent_s < share * self.budget_s
 
     def say(self, what: str, done: float) -> None:
         """Report, and end here when asked to.
@@ -180,8 +180,10 @@ def _repeat(
     widths = set(SPARSE_WIDTHS) if slow else {*range(1, max(9, longest + 2)), 12, 17, 25, 33}
     caps = {d.name: _caps(d, slow) for d in drafters}
     grid = sorted(widths | {c + 1 for chosen in caps.values() for c in chosen})
+    began, slowest = meter.spent_s, 0.0
     for turn in range(REPEATS[1]):
-        if (turn >= REPEATS[0] and not meter.left(0.7)) or (turn and not meter.left(3.0)):
+        slowest, began = max(slowest, meter.spent_s - began), meter.spent_s
+        if (turn >= REPEATS[0] and began + slowest > 0.7 * meter.budget_s) or (turn and not meter.left(3.0)):
             # A machine that others keep busy gets fewer repetitions, and a larger spread that says so.
             return
         for at, width in enumerate(grid):
