@@ -13,8 +13,9 @@ from tui.stats import moving, spark
 def draw(figures: Figures, width: int) -> Content:
     turn = figures.turn
     if turn.acceptance is None:
-        why = "no round has proposed anything yet" if figures.drafter != "none" else "drafting is off (Shift+Tab)"
-        return dim(why)
+        if not figures.drafters:
+            return dim("no model is loaded")
+        return dim("no round has proposed anything yet" if figures.drafter != "none" else "drafting is off (Shift+Tab)")
     head = Content.assemble((f"{turn.acceptance:.2f}", "bold"), f"  moving {turn.ema or 0:.2f}")
     mostly = max((Source.DRAFT, Source.LOOKUP), key=lambda source: turn.by_source[source])
     body = Content.styled(spark(turn.rates, width, 1.0), f"$source-{mostly}")
