@@ -66,9 +66,10 @@ class Terminal:
                 except OSError:
                     break
 
-    def drain(self) -> None:
-        """Read what is there."""
-        while select.select([self.fd], [], [], 0.2)[0]:
+    def drain(self, seconds: float = 60.0) -> None:
+        """Read until nothing comes for a moment, or for so long."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and select.select([self.fd], [], [], 0.2)[0]:
             self.out += os.read(self.fd, 65536)
 
     @property
@@ -150,8 +151,9 @@ def test_killed_in_mid_answer_and_started_again_the_chat_is_there(tmp_path: Path
     time.sleep(0.3)
     terminal.send("\r")
     terminal.read_until("second answer")
-    time.sleep(2.5)  # two rounds of saving, on a machine that is busy
-    terminal.drain()
+    end = time.monotonic() + 2.5  # two rounds of saving, on a machine that is busy
+    while time.monotonic() < end:
+        terminal.drain(end - time.monotonic())
     os.kill(terminal.pid, signal.SIGKILL)
     assert terminal.wait() == -signal.SIGKILL
     again = Terminal(script.replace("loader=", "continue_last=True, loader="), tmp_path)
