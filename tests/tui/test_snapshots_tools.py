@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from PIL import Image
 from textual.pilot import Pilot
 
 from engine import doctor
@@ -16,7 +18,9 @@ from tests.tui.races import TIE, race
 from tests.tui.test_models import FakeModels
 from tests.tui.test_snapshots import FixedApp, conversation, settle
 from tui.options import Options
+from tui.preview import HalfBlocks
 from tui.screens.models import ModelsScreen
+from tui.screens.picture import PictureScreen
 from tui.screens.race import RaceScreen
 
 SIZES = {"120x36": (120, 36), "80x24": (80, 24), "60x20": (60, 20)}
@@ -80,11 +84,8 @@ def test_race(snap_compare: Any, size: str, theme: str) -> None:
     assert snap_compare(app, terminal_size=SIZES[size], run_before=before)
 
 
-@pytest.mark.parametrize(
-    ("panel", "size", "theme"),
-    [("rate", s, t) for s in SIZES for t in THEMES]
-    + [(panel, size, THEMES[0]) for panel in ("calibration", "drafters") for size in SIZES],
-)
+@matrix
+@pytest.mark.parametrize("panel", ["rate", "calibration", "drafters"])
 def test_chart(snap_compare: Any, size: str, theme: str, panel: str) -> None:
     engine: Any = FakeEngine(manual=True)
     engine.calibration = CURVES
@@ -108,6 +109,21 @@ def test_doctor(snap_compare: Any, monkeypatch: pytest.MonkeyPatch, size: str, t
         await wait_until(pilot, lambda: app.controller.engine is not None)
         app.action_doctor()
         await wait_until(pilot, lambda: "BLAS" in getattr(app.screen, "text", ""))
+        await settle(pilot)
+
+    assert snap_compare(app, terminal_size=SIZES[size], run_before=before)
+
+
+@matrix
+def test_picture(snap_compare: Any, tmp_path: Path, size: str, theme: str) -> None:
+    image = Image.new("RGB", (24, 16), "#3366cc")
+    image.paste("#ffcc33", (12, 0, 24, 8))
+    image.save(tmp_path / "flag.png")
+    app = tool_app(FakeEngine(manual=True), theme)
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await app.push_screen(PictureScreen([tmp_path / "flag.png"]))
+        await wait_until(pilot, lambda: bool(app.screen.query(HalfBlocks)))
         await settle(pilot)
 
     assert snap_compare(app, terminal_size=SIZES[size], run_before=before)
