@@ -15,7 +15,8 @@ from engine.training.settings import Settings
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 REACHED = 0.5
-"""Share of the golden drafter's accepted drafts that the short form must reach (0.55 when written); docs/LOG.md has the long one."""
+"""Share of the golden drafter's accepted drafts that the short form must reach (0.55 when written); docs/LOG.md has the
+long one."""
 
 
 class Quiet:
