@@ -10,7 +10,7 @@ _WORDS = {
     "download": "downloading {text}",
     "verify": "checking {text}",
     "load": "loading {text}",
-    "warmup": "warming up {text}",
+    "warmup": "measuring {text}",
 }
 _CLEAR = "\r\x1b[2K"
 

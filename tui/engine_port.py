@@ -139,7 +139,7 @@ _STAGES = {
     "download": "downloading {}",
     "verify": "checking {}",
     "load": "loading {}",
-    "warmup": "warming up {}",
+    "warmup": "measuring {}",
 }
 
 

@@ -44,7 +44,10 @@ def check_folder(folder: str | Path, resume: str = "") -> None:
         raise WeightsMissing(f"There is no folder {folder}.")
     if not (folder / "config.json").is_file():
         inside = ", ".join(sorted(p.name for p in folder.iterdir())[:5]) or "nothing"
-        raise WeightsMissing(f"{folder} is not a model: it has no config.json (it holds {inside}).")
+        raise WeightsMissing(
+            f"{folder} is not a model: it has no config.json (it holds {inside}). "
+            "Give the folder that holds config.json beside the weights."
+        )
     refuse_code(folder)
     if missing := missing_files(folder):
         way = f" To complete it: {resume}" if resume else " Download the model again to complete it."
