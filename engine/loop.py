@@ -8,110 +8,22 @@ of each row, every context of a row's chain covers the same positions, and pendi
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Generator
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
 from typing import Any
 
 import mlx.core as mx
 
 from engine.accept import accept
+from engine.batch import Batch, Flight, Row, blamed
 from engine.core import Event, Finished, Proposal, Round, Source, Tokens
-from engine.drafters.base import Drafter
 from engine.drafters.chain import Chain
-from engine.logprobs import LogprobRows, logprob_rows, read_logprobs
+from engine.logprobs import logprob_rows, read_logprobs
 from engine.sequence import Sequence
-from engine.state.base import State, Transaction
 from engine.targets.base import Target
 from engine.values import ints, table
 
 EMPTY = mx.array([], dtype=mx.int32)
-
-
-class RowFailed(Exception):
-    """A row's own parts (its drafters, its processors) failed while a round was built; the others are untouched."""
-
-    def __init__(self, sequence: Sequence, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.sequence = sequence
-        self.cause = cause
-
-
-@contextlib.contextmanager
-def blamed(sequence: Sequence) -> Generator[None]:
-    """What fails in here is this row's fault alone."""
-    try:
-        yield
-    except Exception as error:
-        raise RowFailed(sequence, error) from error
-
-
-@dataclass(slots=True)
-class Row:
-    """One sequence's part of a round under way."""
-
-    sequence: Sequence
-    proposal: Proposal
-    part: Drafter[Any] | None
-    """Who proposed; None for a plain step."""
-    cap: int
-    logprobs: LogprobRows | None = None
-    """When asked for."""
-
-
-@dataclass(slots=True)
-class Flight:
-    """A round whose graph is built but not read."""
-
-    rows: list[Row]
-    transaction: Transaction
-    packed: mx.array
-    """[B, 2 + max K] int32: accepted, token, drafts."""
-    taps: mx.array | None
-    layers: tuple[int, ...]
-    width: int
-    began: float
-    draft_ms: float
-    committed: bool = False
-
-    @property
-    def plain(self) -> bool:
-        return self.width == 1
-
-
-@dataclass(slots=True)
-class Batch:
-    """Rows that decode together, in the order of the state's rows."""
-
-    sequences: list[Sequence] = field(default_factory=list[Sequence])
-    state: State | None = None
-    ahead: Flight | None = None
-    """A plain round started before the one before it was read."""
-
-    def settle_ahead(self) -> None:
-        """Undo a round that ran ahead: rows are about to join, leave or switch."""
-        if self.ahead is not None:
-            self.ahead.transaction.abort()
-            self.ahead = None
-
-    def join(self, sequence: Sequence, state: State) -> None:
-        self.settle_ahead()
-        self.sequences.append(sequence)
-        if self.state is None or self.state.rows == 0:
-            self.state = state
-        else:
-            self.state.extend(state)
-
-    def leave(self, gone: Seq[Sequence]) -> None:
-        self.settle_ahead()
-        stay = [i for i, s in enumerate(self.sequences) if s not in gone]
-        self.sequences = [self.sequences[i] for i in stay]
-        if not stay:
-            self.state = None
-        elif self.state is not None:
-            self.state.select(stay)
 
 
 class Loop:

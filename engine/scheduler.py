@@ -21,9 +21,10 @@ import mlx.core as mx
 
 from engine import backend
 from engine.admission import Admission, Need
+from engine.batch import Batch, RowFailed
 from engine.core import Event, Failed, Tokens
 from engine.errors import EngineClosed
-from engine.loop import Batch, Loop, RowFailed, finished
+from engine.loop import Loop, finished
 from engine.pacing import Pace
 from engine.prefill import Prefill, catch_up, default_chunk, remember
 from engine.prefix.cache import PrefixCache

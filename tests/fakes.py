@@ -272,8 +272,9 @@ class Run:
         cache: Any = None,
         **kwargs: Any,
     ) -> None:
+        from engine.batch import Batch
         from engine.core import Round, Tokens
-        from engine.loop import Batch, Loop
+        from engine.loop import Loop
         from engine.prefill import Prefill
 
         self.sequence = make_sequence(target, prompt, chain, **kwargs)

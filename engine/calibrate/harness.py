@@ -13,11 +13,12 @@ from typing import Any
 
 import mlx.core as mx
 
+from engine.batch import Batch
 from engine.core import Event, Prefilled, Proposal, Request, Round, Source
 from engine.drafters.base import Context
 from engine.drafters.chain import Chain
 from engine.finish import Finish
-from engine.loop import Batch, Loop
+from engine.loop import Loop
 from engine.policy import CapPolicy, RowView
 from engine.prefill import Prefill, default_chunk
 from engine.sampling import RowSampler

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.batch import Batch
 from engine.calibrate.acceptance import Acceptance, Prior
 from engine.calibrate.cost import Costs, Curve
 from engine.calibrate.harness import Run, Scripted
@@ -23,7 +24,7 @@ from engine.core import Request
 from engine.drafters.base import Drafter
 from engine.drafters.chain import Chain
 from engine.errors import Cancelled
-from engine.loop import Batch, Loop
+from engine.loop import Loop
 from engine.text import Tokenizer
 
 Progress = Callable[[str, float], None]

@@ -13,12 +13,13 @@ from typing import Any
 
 import mlx.core as mx
 
+from engine.batch import Batch
 from engine.core import Request, Round, Sampling
 from engine.drafters.base import Drafter
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.load import load_drafter
 from engine.finish import Finish
-from engine.loop import Batch, Loop
+from engine.loop import Loop
 from engine.policy import Pinned
 from engine.prefill import Prefill, default_chunk
 from engine.sampling import RowSampler
