@@ -273,18 +273,12 @@ def observe(
     hidden: int,
 ) -> None:
     """Give rows that are now in the state to each part of a chain. taps [n, len(layers) * H]."""
-    made: list[mx.array] = []
     for part in chain.parts:
-        context = sequence.context(part)
         mine = None
         if part.taps:
             assert taps is not None
             mine = taps if part.taps == layers else columns(taps, layers, part.taps, hidden)
-        part.observe(context, mine, start, ids)
-        made += context.arrays()
-    if made:
-        # Scheduled, not awaited: the next round's synchronisation covers it.
-        mx.async_eval(made)
+        part.observe(sequence.context(part), mine, start, ids)
 
 
 def columns(taps: mx.array, layers: tuple[int, ...], wanted: tuple[int, ...], hidden: int) -> mx.array:

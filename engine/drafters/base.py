@@ -69,7 +69,8 @@ class Drafter(Protocol[C]):
 
     def observe(self, context: C, taps: mx.array | None, start: int, ids: Sequence[int]) -> None:
         """Rows that are now in the target's state: ids[i] at position start + i, with tapped features
-        taps [n, m*H] (None when `taps` is empty). start == context.length. Builds graph only; must not evaluate."""
+        taps [n, m*H] (None when `taps` is empty). start == context.length. Builds graph only, may schedule it, must not
+        wait for it; work that only a proposal needs is best left until then."""
         ...
 
     def propose(self, context: C, pending: int, k: int, sampler: RowSampler) -> Proposal:

@@ -68,23 +68,21 @@ class BlockDrafter:
 
     def new_context(self) -> BlockContext:
         keeps = [self.context_rows if r.window is None else r.window - 1 for r in self.config.layers]
-        return BlockContext(keeps, self.config.block_size, self.fingerprint)
+        return BlockContext(keeps, self.config.block_size, self._context_rows, self.fingerprint)
 
     def context_bytes(self, length: int) -> int:
         row = 2 * self.config.num_kv_heads * self.config.head_dim * self._hidden_norm.itemsize
         return row * sum(store.capacity(length) for store in self.new_context().layers)
 
     def observe(self, context: BlockContext, taps: mx.array | None, start: int, ids: Sequence[int]) -> None:
-        """Fuse taps [n, m*H] and append them; rows that no layer will ever see are not even fused."""
+        """Hand taps [n, m*H] to the context."""
         if start != context.length or taps is None:
             raise ValueError(f"the drafter's context covers {context.length} positions and cannot go on at {start}")
-        n, keep = taps.shape[0], context.keep
-        skip = 0 if keep is None else max(0, n - keep)
-        fused = self.fuse(taps[skip:])
-        for (k, v), store in zip(self._project(fused, start + skip), context.layers, strict=True):
-            mine = 0 if store.keep is None else max(0, n - skip - store.keep)
-            store.append(k[:, :, mine:], v[:, :, mine:], start + skip + mine)
-        context.length = start + n
+        context.take(taps)
+
+    def _context_rows(self, taps: mx.array, start: int) -> list[tuple[mx.array, mx.array]]:
+        """Keys and values of fused features, for every layer."""
+        return self._project(self.fuse(taps), start)
 
     def fuse(self, taps: mx.array) -> mx.array:
         """[n, m*H] -> [n, H]."""

@@ -1,17 +1,23 @@
 """What a block drafter remembers of one sequence: keys and values of committed positions, one store a layer.
 
 Buffers are allocated ahead; the block of a round is written into the spare tail, so that a round copies nothing of the
-context. Rows carry absolute positions. Knows no weights.
+context. Rows carry absolute positions. Features wait until a block asks for them, so that a drafter that is not asked
+costs next to nothing. Knows no weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 
 _SLACK = 256
+WAITING = 32
+"""Rows of features that may wait: as many cost little more to project than one, and they are small."""
+
+Projection = Callable[[mx.array, int], list[tuple[mx.array, mx.array]]]
+"""(features [n, m*H], position of the first) -> keys and values [1, heads, n, dim] of each layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +137,51 @@ class BlockSnapshot:
 class BlockContext:
     """One sequence's context: positions [0, length), or the last window of them."""
 
-    def __init__(self, keeps: Sequence[int | None], scratch: int, owner: str = "") -> None:
+    def __init__(self, keeps: Sequence[int | None], scratch: int, project: Projection, owner: str = "") -> None:
         self.owner = owner
-        self.layers = [LayerStore(keep, scratch) for keep in keeps]
         self.length = 0
+        self._layers = [LayerStore(keep, scratch) for keep in keeps]
+        self._project = project
+        self._waiting: list[mx.array] = []
+        """Features [n, m*H] of the last positions, not projected yet."""
 
     @property
     def keep(self) -> int | None:
         """Most rows that any layer can use; None: all."""
-        return None if any(s.keep is None for s in self.layers) else max(s.keep or 0 for s in self.layers)
+        return None if any(s.keep is None for s in self._layers) else max(s.keep or 0 for s in self._layers)
+
+    @property
+    def layers(self) -> list[LayerStore]:
+        """The stores, with every row in them."""
+        self.settle()
+        return self._layers
+
+    def take(self, features: mx.array) -> None:
+        """Features [n, m*H] of the next positions. Many are projected at once, few wait for company."""
+        self._waiting.append(features)
+        self.length += features.shape[0]
+        if sum(rows.shape[0] for rows in self._waiting) >= WAITING:
+            self.settle()
+            # Scheduled, not awaited: the next synchronisation covers it.
+            mx.async_eval(self._stored())
+
+    def settle(self) -> None:
+        """Project what waits; rows that no layer will ever see are not even fused."""
+        if not self._waiting:
+            return
+        rows = self._waiting[0] if len(self._waiting) == 1 else mx.concatenate(self._waiting)
+        self._waiting = []
+        n, keep = rows.shape[0], self.keep
+        skip = 0 if keep is None else max(0, n - keep)
+        start = self.length - n + skip
+        for (k, v), store in zip(self._project(rows[skip:], start), self._layers, strict=True):
+            mine = 0 if store.keep is None else max(0, n - skip - store.keep)
+            store.append(k[:, :, mine:], v[:, :, mine:], start + mine)
 
     def skip(self, length: int) -> None:
         """Go on at `length` without the rows before it, which are out of every window or not to be had."""
-        for store in self.layers:
+        self._waiting = []
+        for store in self._layers:
             store.base = store.length = length
         self.length = length
 
@@ -157,13 +195,19 @@ class BlockContext:
             return
         if length > snap.length:
             raise ValueError(f"the snapshot covers {snap.length} positions, not {length}")
-        for store, part in zip(self.layers, snap.layers, strict=True):
+        self._waiting = []
+        for store, part in zip(self._layers, snap.layers, strict=True):
             store.restore(part, min(length, part.length))
         self.length = length
 
     def arrays(self) -> list[mx.array]:
-        return [a for s in self.layers for a in (s.k, s.v) if a is not None]
+        self.settle()
+        return self._stored()
+
+    def _stored(self) -> list[mx.array]:
+        return [a for s in self._layers for a in (s.k, s.v) if a is not None]
 
     @property
     def nbytes(self) -> int:
-        return sum(a.nbytes for a in self.arrays())
+        """Bytes of the buffers; what waits is not counted."""
+        return sum(a.nbytes for a in self._stored())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafters.context import BlockContext, LayerStore
+from engine.drafters.context import WAITING, BlockContext, LayerStore
 from engine.drafters.load import load_drafter
 from tests.engine.drafters import synthetic as s
 
@@ -20,6 +20,10 @@ def rows(start: int, n: int) -> mx.array:
     """[1, 1, n, 2], each row holding its position."""
     at = mx.arange(start, start + n, dtype=mx.float32)
     return mx.broadcast_to(at[None, None, :, None], (1, 1, n, 2))
+
+
+def no_features(features: mx.array, start: int) -> list[tuple[mx.array, mx.array]]:
+    raise AssertionError("nothing waits here")
 
 
 def seen(store: LayerStore, width: int = 3) -> tuple[list[float], int]:
@@ -42,6 +46,51 @@ def test_a_block_sees_the_last_rows_at_their_positions(steps: list[int], keep: i
         assert first == expected[0]
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(st.integers(1, 50), min_size=1, max_size=12),
+    looks=st.sets(st.integers(0, 11)),
+    keep=st.sampled_from([None, 5, 40]),
+)
+def test_waiting_features_end_where_they_would_have_been(steps: list[int], looks: set[int], keep: int | None) -> None:
+    """However rows come in, and whenever somebody looks."""
+
+    def project(features: mx.array, start: int) -> list[tuple[mx.array, mx.array]]:
+        at = features[:, 0][None, None, :, None]
+        assert features[0, 0].item() == start
+        made = mx.broadcast_to(at, (1, 1, features.shape[0], 2))
+        return [(made, made)]
+
+    context = BlockContext([keep], 3, project)
+    for i, n in enumerate(steps):
+        context.take(mx.broadcast_to(mx.arange(context.length, context.length + n)[:, None], (n, 4)).astype(mx.float32))
+        if i in looks:
+            context.arrays()
+    expected = [float(x) for x in range(context.length)][-(keep or context.length) :]
+    assert seen(context.layers[0]) == (expected, expected[0])
+    assert context.length == sum(steps)
+
+
+def test_a_drafter_that_is_not_asked_projects_one_row_in_many() -> None:
+    calls: list[int] = []
+
+    def project(features: mx.array, start: int) -> list[tuple[mx.array, mx.array]]:
+        calls.append(features.shape[0])
+        return [(rows(start, features.shape[0]), rows(start, features.shape[0]))]
+
+    context = BlockContext([None], 3, project)
+    for _ in range(100):
+        context.take(mx.zeros((1, 4)))
+    assert calls == [WAITING] * 3
+    assert seen(context.layers[0])[0] == [float(i) for i in range(100)]
+    assert calls == [WAITING, WAITING, WAITING, 100 - 3 * WAITING]
+    context.take(mx.zeros((512, 4)))
+    assert calls[-1] == 512, "a prompt's features are never held"
+    context.take(mx.zeros((3, 4)))
+    context.skip(700)
+    assert seen(context.layers[0])[0] == []
+
+
 def test_a_gap_drops_what_lies_before_it() -> None:
     store = LayerStore(None, 3)
     store.append(rows(0, 4), rows(0, 4), 0)
@@ -59,7 +108,7 @@ def test_a_gap_drops_what_lies_before_it() -> None:
 def test_restore_is_the_past_and_snapshots_do_not_change(
     steps: list[int], cut: int, more: int, keep: int | None
 ) -> None:
-    context = BlockContext([keep, None], 3)
+    context = BlockContext([keep, None], 3, no_features)
     store = context.layers[0]
     for n in steps:
         for layer in context.layers:
@@ -72,7 +121,7 @@ def test_restore_is_the_past_and_snapshots_do_not_change(
         for layer in context.layers:
             layer.append(rows(500, more), rows(500, more), context.length)
         seen(store)
-    for target in (context, BlockContext([keep, None], 3)):
+    for target in (context, BlockContext([keep, None], 3, no_features)):
         target.restore(snap, cut)
         assert target.length == cut
         got, first = seen(target.layers[0])
@@ -86,7 +135,7 @@ def test_restore_is_the_past_and_snapshots_do_not_change(
 
 
 def test_restore_past_the_end_is_an_error() -> None:
-    context = BlockContext([None], 3)
+    context = BlockContext([None], 3, no_features)
     with pytest.raises(ValueError, match="covers 0 positions, not 1"):
         context.restore(context.snapshot(), 1)
 
