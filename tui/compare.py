@@ -47,7 +47,7 @@ def plain_of(answers: Sequence[Answer], calibrated: float = 0.0) -> tuple[float 
         for round in answer.rounds:
             whole.add(round)
     if whole.plain_rate is not None:
-        return whole.plain_rate, f"plain {whole.plain_rate:.1f} tok/s, from {whole.plain_rounds} plain rounds here"
+        return whole.plain_rate, f"plain {whole.plain_rate:.1f} tok/s, from {len(whole.plain_ms)} plain rounds here"
     if calibrated > 0:
         return calibrated, f"plain {calibrated:.1f} tok/s, as this machine was calibrated"
     return None, "plain decoding was not measured: /calibrate does, or some turns with the drafter none"

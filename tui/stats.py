@@ -5,6 +5,7 @@ Pure. A turn and a conversation are the same tally over fewer or more rounds, so
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,8 +73,8 @@ class Tally:
     decode_ms: float = 0.0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
-    plain_rounds: int = 0
-    plain_ms: float = 0.0
+    plain_ms: deque[float] = field(default_factory=lambda: deque(maxlen=RIBBON))
+    """Each of the last rounds that proposed nothing."""
     ema: float | None = None
     positions: dict[Source, list[Position]] = field(default_factory=lambda: defaultdict(list))
     ticks: deque[Tick] = field(default_factory=lambda: deque(maxlen=RIBBON))
@@ -97,8 +98,7 @@ class Tally:
         if round.drafted:
             self._draft(round)
         elif round.width == 1 and round.rows == 1:
-            self.plain_rounds += 1
-            self.plain_ms += round.ms
+            self.plain_ms.append(round.ms)
 
     def _count(self, round: Round) -> None:
         self.tokens += len(round.tokens)
@@ -148,8 +148,10 @@ class Tally:
 
     @property
     def plain_rate(self) -> float | None:
-        """The same for rounds that proposed nothing; None when there were too few to mean anything."""
-        return self.plain_rounds / self.plain_ms * 1000 if self.plain_rounds >= 8 and self.plain_ms > 0 else None
+        """That of rounds that proposed nothing, by their median: they are few, and one that waited for another program
+        would make every drafter look good. None when there were too few to mean anything."""
+        middle = statistics.median(self.plain_ms) if len(self.plain_ms) >= 8 else 0.0
+        return 1000 / middle if middle > 0 else None
 
     @property
     def round_ms(self) -> float | None:

@@ -69,6 +69,13 @@ def test_plain_rate_is_that_of_rounds_that_proposed_nothing() -> None:
     assert speed_up(turn, whole) == 2.5
 
 
+def test_one_plain_round_that_waited_for_another_program_does_not_make_a_drafter_fast() -> None:
+    whole = Tally()
+    for i in range(1, 11):
+        whole.add(Round("r", i, i, (1,), verify_ms=4430.0 if i == 3 else 50.0))
+    assert whole.plain_rate == 20.0
+
+
 def test_small_drawings() -> None:
     assert spark([0, 1, 2], 3) == "▁▄█"[0:1] + spark([1, 2], 2, 2.0)
     assert bar(0.5, 4) == "██"
