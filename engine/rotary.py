@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -21,12 +21,16 @@ from engine.dispatch import Alternative, OpDispatch
 
 Rope = Callable[[mx.array, int], mx.array]
 """(x [B, heads, T, dim], offset) -> x with row t turned to position offset + t."""
-RECENT = 3
+Factors = tuple[mx.array, mx.array]
+RECENT = 8
 """Runs of positions kept: those of one round."""
+PAGE = 256
+"""A page begins at each multiple of this, and is twice as long: no run of so many rows crosses its end."""
+PAGES = 32
 
 
 class Tables:
-    """Cosines and sines of one rope for the positions that were last asked for."""
+    """Cosines and sines of one rope, worked out for a page of positions at a time and cut to those asked for."""
 
     def __init__(self, rope: Rope, dims: int, interleaved: bool) -> None:
         """rope: the reference, which turns the first `dims` of x's last axis; pairs (2i, 2i + 1) where `interleaved`,
@@ -34,21 +38,42 @@ class Tables:
         self._rope = rope
         self._dims = dims
         self._interleaved = interleaved
-        self._kept: dict[tuple[int, int, int], tuple[mx.array, mx.array]] = {}
+        self._pages: dict[tuple[int, int, int], Factors] = {}
+        self._kept: dict[tuple[int | tuple[int, ...], int, int], Factors] = {}
 
-    def __call__(self, x: mx.array, offset: int) -> mx.array:
-        """As the reference. x [B, heads, T, dim] float32."""
-        key = (offset, x.shape[2], x.shape[3])
-        found = self._kept.get(key)
-        if found is None:
-            while len(self._kept) >= RECENT:
-                self._kept.pop(next(iter(self._kept)))
-            found = self._kept[key] = self._build(*key)
-        cosines, sines = found
+    def __call__(self, x: mx.array, offset: int | tuple[int, ...]) -> mx.array:
+        """As the reference. x [B, heads, T, dim] float32; one offset for all of B, or one each."""
+        cosines, sines = self._factors(offset, x.shape[2], x.shape[3])
         return x * cosines + self._partners(x) * sines
 
-    def _build(self, offset: int, rows: int, width: int) -> tuple[mx.array, mx.array]:
-        """Factors of each element and of its partner: [1, 1, rows, width]."""
+    def _factors(self, offset: int | tuple[int, ...], rows: int, width: int) -> Factors:
+        """Factors of each element and of its partner: [1 or B, 1, rows, width]."""
+        key = (offset, rows, width)
+        found = self._kept.get(key)
+        if found is None:
+            if isinstance(offset, int):
+                made = self._cut(offset, rows, width)
+            else:
+                cosines, sines = zip(*(self._cut(at, rows, width) for at in offset), strict=True)
+                made = mx.concatenate(list(cosines)), mx.concatenate(list(sines))
+            found = _keep(self._kept, key, made, RECENT)
+        return found
+
+    def _cut(self, offset: int, rows: int, width: int) -> Factors:
+        # A page's rows are worked out together: only where they fill whole vectors of the processor is each of them
+        # worked out as it would be alone.
+        if rows > PAGE or self._dims % 16:
+            return self._build(offset, rows, width)
+        first = offset // PAGE * PAGE
+        key = (first, 2 * PAGE, width)
+        page = self._pages.get(key)
+        if page is None:
+            page = _keep(self._pages, key, self._build(*key), PAGES)
+            mx.async_eval(page)  # it outlives this graph, which another thread may have built and thrown away
+        cosines, sines = (part[:, :, offset - first : offset - first + rows] for part in page)
+        return cosines, sines
+
+    def _build(self, offset: int, rows: int, width: int) -> Factors:
         ones, rest = mx.ones((self._dims // 2,)), width - self._dims
         zeros = mx.zeros_like(ones)
         first = mx.stack([ones, zeros], axis=-1).reshape(-1) if self._interleaved else mx.concatenate([ones, zeros])
@@ -76,6 +101,16 @@ class Tables:
             return mx.concatenate([swapped, x[..., dims:]], axis=-1) if dims < x.shape[-1] else swapped
         parts = [x[..., half:dims], x[..., :half]]
         return mx.concatenate([*parts, x[..., dims:]] if dims < x.shape[-1] else parts, axis=-1)
+
+
+K = TypeVar("K")
+
+
+def _keep(where: dict[K, Factors], key: K, made: Factors, most: int) -> Factors:
+    while len(where) >= most:
+        where.pop(next(iter(where)))
+    where[key] = made
+    return made
 
 
 OPERATION, SHAPE = "rope", (1, 8, 4, 64)
@@ -139,9 +174,10 @@ def _tables(module: Any) -> Tables:
 @lru_cache(maxsize=8)
 def _sharing(base: type[nn.Module]) -> type[nn.Module]:
     def call(self: Any, x: mx.array, offset: Any = 0) -> mx.array:
-        # Rows of a batch stand at positions of their own, which only the reference takes.
-        if isinstance(offset, int) and x.ndim == 4 and x.dtype == mx.float32:
-            return self.__dict__["_dspark_tables"](x, offset)
+        if x.ndim == 4 and x.dtype == mx.float32 and (isinstance(offset, int) or offset.shape == x.shape[:1]):
+            # Rows of a batch stand at positions of their own, which whoever gave them knew.
+            at = offset if isinstance(offset, int) else tuple(offset.tolist())
+            return self.__dict__["_dspark_tables"](x, at)
         return base.__call__(self, x, offset)
 
     return type(f"Shared{base.__name__}", (base,), {"__call__": call})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import mlx.core as mx
 
@@ -40,4 +41,10 @@ def ragged_mask(width: int, used: Sequence[int], window: int | None) -> mx.array
 def offsets(lengths: Sequence[int]) -> int | mx.array:
     """Rope offset of the next row: one int where all rows agree, else int32 [B]."""
     first = lengths[0]
-    return first if all(n == first for n in lengths) else mx.array(list(lengths), dtype=mx.int32)
+    return first if all(n == first for n in lengths) else _told(tuple(lengths))
+
+
+@lru_cache(maxsize=16)
+def _told(lengths: tuple[int, ...]) -> mx.array:
+    """One array for all layers of a forward."""
+    return mx.array(lengths, dtype=mx.int32)

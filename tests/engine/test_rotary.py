@@ -34,7 +34,7 @@ def test_equal_to_the_last_bit(traditional: bool, width: int, scaling: dict[str,
 
     reference, model = make(), Holder(make(), make())
     rotary.share(model)
-    for offset, rows in [(0, 1), (0, 7), (7, 1), (7, 3), (1999, 5), (7, 3)]:
+    for offset, rows in [(0, 1), (0, 7), (7, 1), (7, 3), (1999, 5), (7, 3), (250, 9), (5, 300)]:
         for layer in model.ropes:
             x = mx.random.normal((2, 3, rows, width))
             assert mx.array_equal(layer(x, offset), reference(x, offset)), (offset, rows)
@@ -52,20 +52,44 @@ def test_layers_share_and_classes_stay():
     assert not model.parameters()["ropes"][0]
 
 
-def test_rows_at_positions_of_their_own_go_to_the_reference():
-    model = Holder(nn.RoPE(16))
+@pytest.mark.skipif(not is_cpu(), reason="elsewhere a kernel of MLX's serves, and tables never do")
+@pytest.mark.parametrize("traditional", [False, True])
+def test_rows_at_positions_of_their_own(traditional: bool):
+    reference, model = nn.RoPE(16, traditional), Holder(nn.RoPE(16, traditional))
     rotary.share(model)
-    x, offsets = mx.random.normal((2, 2, 3, 16)), mx.array([4, 9])
-    assert mx.array_equal(model.ropes[0](x, offsets), nn.RoPE(16)(x, offsets))
+    x, offsets = mx.random.normal((3, 2, 3, 16)), mx.array([4, 300, 511])
+    assert mx.array_equal(model.ropes[0](x, offsets), reference(x, offsets))
     half = x.astype(mx.bfloat16)
     assert model.ropes[0](half, 4).dtype == mx.bfloat16
 
 
+def tables() -> rotary.Tables:
+    return rotary.Tables(lambda x, offset: nn.RoPE(16)(x, offset), 16, False)
+
+
 def test_few_tables_are_kept():
-    tables = rotary.Tables(lambda x, offset: nn.RoPE(16)(x, offset), 16, False)
-    for offset in range(20):
-        tables(mx.zeros((1, 1, 2, 16)), offset)
-    assert len(tables._kept) == rotary.RECENT
+    some = tables()
+    for offset in range(0, 100 * rotary.PAGE, 100):
+        some(mx.zeros((1, 1, 2, 16)), offset)
+    assert len(some._kept) == rotary.RECENT
+    assert len(some._pages) == rotary.PAGES
+
+
+@pytest.mark.skipif(not is_cpu(), reason="elsewhere a kernel of MLX's serves, and tables never do")
+def test_pages_join_without_a_seam_and_are_made_once():
+    some, reference, made = tables(), nn.RoPE(16), 0
+    build = some._build
+
+    def counted(*args: int) -> rotary.Factors:
+        nonlocal made
+        made += 1
+        return build(*args)
+
+    some._build = counted  # pyright: ignore[reportAttributeAccessIssue]
+    for offset in range(250, 2 * rotary.PAGE, 3):
+        x = mx.random.normal((1, 2, 7, 16))
+        assert mx.array_equal(some(x, offset), reference(x, offset)), offset
+    assert made == 2
 
 
 def test_the_choice_is_raced_and_told():
