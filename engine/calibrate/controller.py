@@ -27,6 +27,8 @@ PLAIN_EVERY = (12, 64)
 number while live times of plain rounds are unknown or disagree with the curves, the second afterwards."""
 MIN_ROUNDS = 6
 """Drafting rounds before the first parking: a few unlucky ones at the start say little."""
+HOPEFUL = 8
+"""Rounds in a row that accepted nothing, after which closeness to paying is no reason any more to ask twice as often."""
 SLACK = 0.5
 """Debt, in plain steps, up to which a lucky probe is followed by another at once."""
 STREAK = 3
@@ -47,6 +49,8 @@ class Controller:
         self._since_probe = 0
         self._since_plain = 0
         self._drafting = 0
+        self._unlucky = 0
+        """Drafting rounds in a row that accepted nothing."""
         self._debt = 0.0
         """What probes have lost and plain rounds have not yet repaid, in plain steps."""
         self._begun = False
@@ -104,7 +108,8 @@ class Controller:
             self._since_probe += 1
             if self.parked:
                 # Close to paying, a wrong verdict is the likelier error and probes cost less: ask twice as often.
-                self._debt = max(0.0, self._debt - PROBE_BUDGET * (2.0 if self._pays(0.8) else 1.0))
+                eager = self._unlucky < HOPEFUL and self._pays(0.8)
+                self._debt = max(0.0, self._debt - PROBE_BUDGET * (2.0 if eager else 1.0))
             return
         self._judge(drafted, accepted, whole)
 
@@ -116,6 +121,7 @@ class Controller:
     def _judge(self, drafted: int, accepted: int, whole: bool) -> None:
         self._since_plain += 1
         self._since_pick += 1
+        self._unlucky = 0 if accepted else self._unlucky + 1
         self.acceptance.observe(drafted, accepted, whole)
         if self.parked:
             self._probed(drafted, accepted)

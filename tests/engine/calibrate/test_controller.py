@@ -6,8 +6,10 @@ import statistics
 
 import pytest
 
+from engine.calibrate.acceptance import Prior
 from engine.calibrate.controller import PROBE_BUDGET
 from engine.calibrate.cost import Chances, Costs, Curve, constant, distinct_experts
+from engine.calibrate.memory import Memory
 from engine.calibrate.simulate import play, tokens_per_s
 from engine.core import Source
 from engine.policy import Adaptive, CapPolicy, Pinned
@@ -44,6 +46,15 @@ def test_adaptive_is_close_to_the_best_fixed_cap(machine, drafter, chances):
     assert adaptive >= 0.93 * max(fixed), "three games of 800 tokens, the start included"
     # Never worse than plain by more than the probe budget, and a handful of rounds at the start.
     assert LENGTH / adaptive <= LENGTH / fixed[0] * (1 + PROBE_BUDGET) + 8 * costs.round_ms(4) / 1000
+
+
+def test_hopeless_text_costs_little_where_drafting_nearly_pays():
+    """The dearest case: a draft costs a fifth of a step, so that parking needs evidence and asking again seems wise."""
+    costs = Costs(Curve.of({1: 74, 2: 80, 3: 84, 5: 93}), Curve.of({1: 8, 4: 9}), 0.5)
+    memory = lambda: Memory(Prior(0.45, 0.9, 6.0))  # noqa: E731
+    rounds = [play(Adaptive(costs, memory()), costs, lambda _: constant(0.0), 128, longest=4, seed=s) for s in range(5)]
+    plain = 1000.0 / costs.round_ms(0)
+    assert statistics.mean(tokens_per_s(game) for game in rounds) >= 0.97 * plain
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -26,7 +26,7 @@ def no_features(features: mx.array, start: int) -> list[tuple[mx.array, mx.array
     raise AssertionError("nothing waits here")
 
 
-def seen(store: LayerStore, width: int = 3) -> tuple[list[float], int]:
+def seen(store: LayerStore, width: int = 3) -> tuple[Any, int]:
     k, v, first = store.with_block(rows(1000, width), rows(1000, width))
     assert mx.array_equal(k, v)
     assert k[0, 0, -width:, 0].tolist() == [1000.0 + i for i in range(width)]
