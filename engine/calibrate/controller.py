@@ -28,7 +28,7 @@ number while live times of plain rounds are unknown or disagree with the curves,
 MIN_ROUNDS = 6
 """Drafting rounds before the first parking: a few unlucky ones at the start say little."""
 HOPEFUL = 8
-"""Rounds in a row that accepted nothing, after which closeness to paying is no reason any more to ask twice as often."""
+"""Rounds in a row that accepted nothing, after which being close to paying is no reason to ask twice as often."""
 SLACK = 0.5
 """Debt, in plain steps, up to which a lucky probe is followed by another at once."""
 STREAK = 3
