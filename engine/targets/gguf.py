@@ -6,7 +6,12 @@ reason. Builds no model: `engine/targets/dense.py` does.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import shutil
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,14 +60,19 @@ def load_gguf(path: str | Path) -> Gguf:
 
     Raises:
         WeightsMissing: no such file.
-        WeightsDamaged: truncated, or not a GGUF.
+        WeightsDamaged: truncated, not a GGUF, or not readable.
         UnsupportedModel: another architecture, tokenizer or quantisation.
     """
     file = Path(path)
     if not file.is_file():
         raise WeightsMissing(f"There is no file {file}.")
     try:
-        loaded: Any = mx.load(str(file), format="gguf", return_metadata=True)
+        with _writable(file) as name:
+            loaded: Any = mx.load(name, format="gguf", return_metadata=True)
+    except OSError as error:
+        raise WeightsDamaged(
+            f"{file} cannot be read ({error.strerror or error}). Check its permissions and the space in TMPDIR."
+        ) from error
     except RuntimeError as error:
         raise WeightsDamaged(f"{file} cannot be read ({_reason(error)}). Delete it and fetch it again.") from error
     raw: dict[str, mx.array] = loaded[0]
@@ -78,6 +88,19 @@ def load_gguf(path: str | Path) -> Gguf:
     weights = {_rename(name, file.name): array for name, array in raw.items()}
     config = _config(meta, weights)
     return Gguf(config, _numbers(weights, config), tokenizer)
+
+
+@contextlib.contextmanager
+def _writable(file: Path) -> Generator[str]:
+    """A name under which MLX can open the file: it opens a GGUF for writing also when it only reads, which a read-only
+    disk or somebody else's folder refuses. There it gets a copy, which it needs only while it reads."""
+    if os.access(file, os.W_OK):
+        yield str(file)
+        return
+    with tempfile.NamedTemporaryFile(suffix=".gguf") as copy, file.open("rb") as original:
+        shutil.copyfileobj(original, copy, 1 << 20)
+        copy.flush()
+        yield copy.name
 
 
 def _reason(error: RuntimeError) -> str:
