@@ -125,6 +125,12 @@ class Writer:
             self.out.write("".join(self._held) + (_RESET if self._style else "") + newline)
         self.out.flush()
 
+    @property
+    def drafter(self) -> str:
+        """What was in charge at the end: a chain, whichever part of it proposed last."""
+        last = self.rounds[-1] if self.rounds else None
+        return (last.chain or last.drafter) if last else "none"
+
     def object(self) -> dict[str, Any]:
         finished = self.finished
         return {
@@ -133,7 +139,7 @@ class Writer:
             "finish_reason": finished.reason if finished else None,
             "tokens": list(finished.tokens) if finished else [],
             "provenance": [[source.value, len(text)] for source, text in self.runs],
-            "drafter": self.rounds[-1].drafter if self.rounds else "none",
+            "drafter": self.drafter,
             "usage": asdict(finished.usage) if finished else {},
         }
 
@@ -142,11 +148,10 @@ class Writer:
         usage = self.finished.usage if self.finished else None
         if usage is None:
             return "[no answer]"
-        drafter = self.rounds[-1].drafter if self.rounds else "none"
         accept = f"accept {usage.accepted / usage.drafted:.2f}" if usage.drafted else "nothing drafted"
         rate = max(0, usage.completion - 1) / usage.decode_ms * 1000 if usage.decode_ms else 0.0
         speed = f"{usage.completion / max(1, usage.rounds):.1f}/round · {rate:.1f} tok/s"
-        return f"[{drafter} · {accept} · {speed} · {usage.completion} tokens in {seconds:.1f} s]"
+        return f"[{self.drafter} · {accept} · {speed} · {usage.completion} tokens in {seconds:.1f} s]"
 
 
 def wants_colour(choice: str, out: TextIO) -> bool:

@@ -11,6 +11,7 @@ from engine.core import Event, Failed, Finished, Piece, Prefilled, Request, Roun
 from engine.thinking import ThinkSplitter
 
 Script = list[tuple[Source, str]]
+CHAIN = "lookup+dspark"
 
 
 def events_of(script: Script, reason: Any = "stop") -> Iterator[Event]:
@@ -18,7 +19,9 @@ def events_of(script: Script, reason: Any = "stop") -> Iterator[Event]:
     yield Prefilled("r1", tokens=5, cached=0, ms=1.0)
     for index, (source, text) in enumerate(script):
         accepted = int(source is not Source.TARGET)
-        yield Round("r1", index, 5 + index, (index,), (index,) * accepted, accepted, source, "lookup", cap=accepted)
+        who = {Source.LOOKUP: "lookup", Source.DRAFT: "dspark"}.get(source, CHAIN)
+        drafted = (index,) * accepted
+        yield Round("r1", index, 5 + index, (index,), drafted, accepted, source, who, cap=accepted, chain=CHAIN)
         yield Tokens("r1", (Piece(text, source, index, 5 + index, index),))
     usage = Usage(5, len(script), 0, 2, 1, len(script), 1.0, 10.0)
     yield Finished("r1", reason, usage, tuple(range(len(script))), "".join(text for _, text in script))

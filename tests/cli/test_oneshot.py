@@ -73,7 +73,7 @@ def test_json_is_one_object_with_provenance(engine: FakeEngine, run: Any):
     assert sum(length for _, length in answer["provenance"]) == len(answer["text"])
     assert answer["finish_reason"] == "stop"
     assert answer["usage"]["completion"] == 3
-    assert answer["drafter"] == "lookup"
+    assert answer["drafter"] == "lookup+dspark", "what was in charge, not the part of it that proposed last"
 
 
 def test_jsonl_has_every_event_of_the_engine(engine: FakeEngine, run: Any):
@@ -85,7 +85,7 @@ def test_jsonl_has_every_event_of_the_engine(engine: FakeEngine, run: Any):
 def test_statistics_go_to_stderr_and_only_when_asked(engine: FakeEngine, run: Any):
     _, out, err = run("-v", "hi")
     assert out == "Hello there!\n"
-    assert "lookup" in err and "accept 0.50" in err and "tok/s" in err
+    assert "[lookup+dspark ·" in err and "accept 0.50" in err and "tok/s" in err
 
 
 def test_no_stream_prints_once(engine: FakeEngine, run: Any, monkeypatch: pytest.MonkeyPatch):
