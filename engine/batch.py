@@ -64,6 +64,8 @@ class Flight:
     width: int
     began: float
     draft_ms: float
+    build_ms: float = 0.0
+    """Making the graph, the draft's included."""
     committed: bool = False
 
     @property

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence as Seq
-from typing import Any
 
 import mlx.core as mx
 
 from engine.accept import accept
+from engine.ahead import Idle
 from engine.batch import Batch, Flight, Row, blamed
-from engine.core import Event, Finished, Proposal, Round, Source, Tokens
+from engine.core import Event, Finished, Round, Source, Tokens
 from engine.drafters.chain import Chain
+from engine.drafting import Drafting, plain
 from engine.logprobs import logprob_rows, read_logprobs
 from engine.sequence import Sequence
 from engine.targets.base import Target
 from engine.values import ints, table
-
-EMPTY = mx.array([], dtype=mx.int32)
 
 
 class Loop:
@@ -31,12 +30,18 @@ class Loop:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.evaluations = 0
-        """Device synchronisations so far; one a round."""
+        self.drafting = Drafting()
+        self._evaluations = 0
         self._settled, self._tail = 0.0, 0.0
         """When the last round was over, and its milliseconds after its record: they count in the next one's."""
+        self.idle = Idle()
         self.flip: int | None = None
         """Test hook: add this to one accepted draft of each round, which makes decoding lossy."""
+
+    @property
+    def evaluations(self) -> int:
+        """Device synchronisations so far; one a round, and one for each draft that a constraint had to see."""
+        return self._evaluations + self.drafting.evaluations
 
     # One round --------------------------------------------------------------------------------------------------------
 
@@ -60,7 +65,7 @@ class Loop:
         self._tail = 0.0
         sequence.sampler.round = sequence.rounds
         logits = self.target.logits(hidden)[0]
-        row = Row(sequence, Proposal(EMPTY), None, 0)
+        row = plain(sequence)
         packed = self._judge(row, logits, 1)
         self._evaluate(packed, [row])
         sequence.started = time.perf_counter()
@@ -74,10 +79,9 @@ class Loop:
         assert batch.state is not None
         began = time.perf_counter()
         ahead = pending is not None
-        rows: list[Row] = []
         for sequence in batch.sequences:
-            with blamed(sequence):
-                rows.append(self._propose(sequence, len(batch.sequences), ahead))
+            sequence.sampler.round = sequence.rounds + int(ahead)
+        rows = [plain(s) for s in batch.sequences] if ahead else self.drafting.rows(batch.sequences)
         drafted = time.perf_counter()
         width = 1 + max(len(row.proposal) for row in rows)
         heads = [None if pending is None else pending[i : i + 1] for i in range(len(rows))]
@@ -94,36 +98,9 @@ class Loop:
         except BaseException:
             transaction.abort()
             raise
-        return Flight(rows, transaction, mx.stack(packed), body.taps, layers, width, began, (drafted - began) * 1e3)
-
-    def _propose(self, sequence: Sequence, rows: int, ahead: bool) -> Row:
-        sequence.sampler.round = sequence.rounds + int(ahead)
-        cap = 0
-        if ahead:
-            return Row(sequence, Proposal(EMPTY), None, 0)
-        for part in sequence.chain.parts:
-            limit = sequence.policy.limit(sequence.view(part, rows))
-            # One token of the budget is the target's own.
-            k = min(limit, part.max_draft, sequence.remaining - 1)
-            cap = max(cap, k)
-            if k < 1:
-                continue
-            proposal = sequence.ask(part, k)
-            if len(proposal) and sequence.sampler.needs_draft:
-                proposal = self._trim(sequence, proposal)
-            if len(proposal):
-                return Row(sequence, proposal, part, k)
-        return Row(sequence, Proposal(EMPTY), None, cap)
-
-    def _trim(self, sequence: Sequence, proposal: Proposal) -> Proposal:
-        """Drop drafts that a constraint rules out anyway. Reads the draft: the price of a constraint."""
-        self.evaluations += 1
-        mx.eval(proposal.tokens)
-        drafts = ints(proposal.tokens)
-        keep = min(p.trim(drafts) for p in sequence.sampler.processors if p.needs_draft)
-        if keep == len(drafts):
-            return proposal
-        return Proposal(proposal.tokens[:keep], proposal.source, cut(proposal, keep), None, proposal.drafter)
+        flight = Flight(rows, transaction, mx.stack(packed), body.taps, layers, width, began, (drafted - began) * 1e3)
+        flight.build_ms = (time.perf_counter() - began) * 1e3
+        return flight
 
     @staticmethod
     def _ids(row: Row, width: int, pending: mx.array | None) -> mx.array:
@@ -145,13 +122,12 @@ class Loop:
 
     # 2. Run ahead: the next plain round starts before this one is read ---
 
-    @staticmethod
-    def _may_run_ahead(flight: Flight) -> bool:
-        """A plain round keeps its only row whatever is sampled, so the next can start from the unread token, where
-        nothing on the host has a say in it."""
-        return flight.plain and all(
-            not row.sequence.chain.proposes
-            and not row.sequence.sampler.processors
+    def _may_run_ahead(self, flight: Flight) -> bool:
+        """Where nothing on the host has a say in the next round."""
+        idle = self.idle.share
+        quiet = [row.sequence.quiet(flight.plain, len(flight.rows), idle) for row in flight.rows]
+        return all(quiet) and all(
+            not row.sequence.sampler.processors
             and row.sequence.request.logprobs is None
             and row.sequence.remaining > 1
             and not row.sequence.cancelled
@@ -167,7 +143,7 @@ class Loop:
     # 3. Read, finish, commit, observe ---
 
     def _evaluate(self, packed: mx.array, rows: Seq[Row]) -> None:
-        self.evaluations += 1
+        self._evaluations += 1
         wanted = [row.logprobs for row in rows if row.logprobs is not None]
         mx.eval(packed, *[a for w in wanted for a in (w.chosen, w.ids, w.values)])
 
@@ -195,6 +171,8 @@ class Loop:
             batch.settle_ahead()
         self._settled = time.perf_counter()
         self._tail = (self._settled - delivered_at) * 1e3
+        if flight.plain:
+            self.idle.observe(flight.build_ms, (self._settled - read) * 1e3, (self._settled - began) * 1e3)
         return events
 
     def _deliver(
@@ -284,14 +262,6 @@ def observe(
 def columns(taps: mx.array, layers: tuple[int, ...], wanted: tuple[int, ...], hidden: int) -> mx.array:
     """The features [n, len(wanted) * H] of some of the tapped layers."""
     return mx.concatenate([taps[:, layers.index(t) * hidden : (layers.index(t) + 1) * hidden] for t in wanted], axis=-1)
-
-
-def cut(proposal: Proposal, keep: int) -> Any:
-    """The q of a proposal's first `keep` drafts."""
-    q = proposal.q
-    if q is None:
-        return None
-    return type(q)(*(getattr(q, name)[:keep] for name in q.__slots__))
 
 
 def finished(sequence: Sequence, reason: str | None = None) -> Finished:

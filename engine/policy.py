@@ -52,6 +52,10 @@ class CapPolicy(Protocol):
         """Longest draft to ask for, 0..view.max_draft; 0 is a plain step this round."""
         ...
 
+    def rests(self, view: RowView) -> bool:
+        """Whether this part will not be asked after a plain round either: the next one need not wait for its turn."""
+        ...
+
     def learn(self, view: RowView, round: Round) -> None:
         """What came of it. `view` may be of any part; `round` says who proposed."""
         ...
@@ -66,6 +70,9 @@ class Pinned:
     def limit(self, view: RowView) -> int:
         return min(self.cap, view.max_draft)
 
+    def rests(self, view: RowView) -> bool:
+        return self.cap == 0
+
     def learn(self, view: RowView, round: Round) -> None:
         pass
 
@@ -75,6 +82,9 @@ class Full:
 
     def limit(self, view: RowView) -> int:
         return view.max_draft
+
+    def rests(self, view: RowView) -> bool:
+        return False
 
     def learn(self, view: RowView, round: Round) -> None:
         pass
@@ -88,6 +98,9 @@ class Fallback:
 
     def limit(self, view: RowView) -> int:
         return view.max_draft if view.source is Source.LOOKUP else min(self.cap, view.max_draft)
+
+    def rests(self, view: RowView) -> bool:
+        return self.limit(view) == 0
 
     def learn(self, view: RowView, round: Round) -> None:
         pass
@@ -104,6 +117,9 @@ class Derived:
         if view.source is Source.LOOKUP:
             return view.max_draft
         return derived_cap(self.costs, view.max_draft, view.depth, view.rows, self._prior)
+
+    def rests(self, view: RowView) -> bool:
+        return self.limit(view) == 0
 
     def learn(self, view: RowView, round: Round) -> None:
         pass
@@ -125,6 +141,10 @@ class Adaptive:
         cap = self._of(view.source).choose(view.max_draft, view.depth, view.rows)
         self._asked = view.source is not Source.LOOKUP and cap > 0
         return cap
+
+    def rests(self, view: RowView) -> bool:
+        controller = self._of(view.source)
+        return controller.parked and controller.choose(view.max_draft, view.depth, view.rows) == 0
 
     def learn(self, view: RowView, round: Round) -> None:
         asked, self._asked = self._asked, False

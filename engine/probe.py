@@ -139,7 +139,6 @@ class Recorder:
 
     name = "recorder"
     source = Source.DRAFT
-    proposes = True
     max_draft = 0
 
     def __init__(self, taps: tuple[int, ...]) -> None:
@@ -157,6 +156,9 @@ class Recorder:
         assert isinstance(context, Positions)
         context.length = start + len(ids)
         self.seen.append(taps)
+
+    def silent(self, context: Context, pending: int) -> bool:
+        return False
 
     def propose(self, context: Context, pending: int, k: int, sampler: RowSampler) -> Proposal:
         raise AssertionError("a recorder is never asked")

@@ -175,7 +175,6 @@ class ScriptedDrafter:
         self.source = source
         self.max_draft = max_draft
         self.taps = taps
-        self.proposes = True
 
     def new_context(self) -> ListContext:
         return ListContext()
@@ -189,6 +188,9 @@ class ScriptedDrafter:
             assert taps is not None
             assert taps.shape[0] == len(ids)
         context.ids += list(ids)
+
+    def silent(self, context: ListContext, pending: int) -> bool:
+        return False
 
     def propose(self, context: ListContext, pending: int, k: int, sampler: Any) -> Proposal:
         drafts = self.script([*context.ids, pending], k)[:k]

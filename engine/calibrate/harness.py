@@ -37,6 +37,9 @@ class Dial:
     def limit(self, view: RowView) -> int:
         return min(self.cap, view.max_draft)
 
+    def rests(self, view: RowView) -> bool:
+        return False
+
     def learn(self, view: RowView, round: Round) -> None:
         pass
 
@@ -60,7 +63,6 @@ class Scripted:
     """A drafter that proposes prepared ids for free: what its rounds cost is the target's and the loop's."""
 
     source = Source.DRAFT
-    proposes = True
 
     def __init__(self, ids: Seq[int], taps: tuple[int, ...] = (), longest: int = 64, name: str = "scripted") -> None:
         self.name = name
@@ -77,6 +79,9 @@ class Scripted:
     def observe(self, context: Context, taps: mx.array | None, start: int, ids: Seq[int]) -> None:
         assert isinstance(context, Positions)
         context.length = start + len(ids)
+
+    def silent(self, context: Context, pending: int) -> bool:
+        return False
 
     def propose(self, context: Context, pending: int, k: int, sampler: RowSampler) -> Proposal:
         return Proposal(mx.array(list(itertools.islice(self._ids, k)), dtype=mx.int32), self.source, drafter=self.name)

@@ -27,7 +27,6 @@ class BlockDrafter:
     """A loaded block drafter; immutable but for the settings named here."""
 
     source = Source.DRAFT
-    proposes = True
     full_block: ClassVar[bool] = False
     """Whether the whole block costs about as much as a part of it."""
 
@@ -83,6 +82,9 @@ class BlockDrafter:
     def _context_rows(self, taps: mx.array, start: int) -> list[tuple[mx.array, mx.array]]:
         """Keys and values of fused features, for every layer."""
         return self._project(self.fuse(taps), start)
+
+    def silent(self, context: BlockContext, pending: int) -> bool:
+        return False
 
     def fuse(self, taps: mx.array) -> mx.array:
         """[n, m*H] -> [n, H]."""

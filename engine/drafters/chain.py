@@ -25,10 +25,6 @@ class Chain:
         object.__setattr__(self, "taps", tuple(sorted({t for part in self.parts for t in part.taps})))
 
     @property
-    def proposes(self) -> bool:
-        return bool(self.parts)
-
-    @property
     def learned(self) -> Drafter[Any] | None:
         """The part that reads taps, if any."""
         return next((part for part in self.parts if part.taps), None)

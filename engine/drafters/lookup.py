@@ -164,7 +164,6 @@ class Lookup:
         self.source = Source.LOOKUP
         self.taps: tuple[int, ...] = ()
         self.max_draft = max(self.settings.base_draft, self.settings.long_draft)
-        self.proposes = True
 
     def new_context(self) -> LookupContext:
         return LookupContext(self.settings)
@@ -203,6 +202,9 @@ class Lookup:
                 length = min(settings.long_draft, 2 * m)
         tail = [*context.tokens[end : end + min(k, length)], pending]
         return tail[: min(k, length, context.length + 1 - end)]
+
+    def silent(self, context: LookupContext, pending: int) -> bool:
+        return context.match(pending)[1] == 0
 
     def propose(self, context: LookupContext, pending: int, k: int, sampler: RowSampler) -> Proposal:
         drafted = self.draft(context, pending, k)
