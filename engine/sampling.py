@@ -166,3 +166,67 @@ class RowSampler:
         tokens = mx.stack([token for token, _ in drawn])
         laws = [q for _, q in drawn if q is not None]
         return tokens, mx.stack(laws) if laws else None
+
+
+class Draws:
+    """The drafts of sequences that draft together, k each: every one draws by its own sampler, greedy ones at once.
+
+    Rows are stacked block by block: draft i of sequence b stands in row b * k + i.
+    """
+
+    def __init__(self, samplers: Sequence[RowSampler], positions: Sequence[int], k: int) -> None:
+        """positions: of the first draft of each."""
+        self.k = k
+        self._samplers, self._positions = samplers, positions
+        self._together = len(samplers) > 1 and all(sampler.greedy for sampler in samplers)
+        self._steps: list[mx.array] = []
+        self._tokens: mx.array | None = None
+        self._laws: list[list[mx.array]] = [[] for _ in samplers]
+        self._whole: list[mx.array | None] = [None for _ in samplers]
+
+    def next(self, logits: mx.array, ids: mx.array | None = None) -> mx.array:
+        """The next draft of each from logits [B, S], of candidate ids [S] or [B, S] if given: tokens [B] int32."""
+        step = len(self._steps)
+        if self._together:
+            tokens = mx.argmax(logits, axis=-1)
+            if ids is not None:
+                tokens = ids[tokens] if ids.ndim == 1 else mx.take_along_axis(ids, tokens[:, None], axis=-1)[:, 0]
+            tokens = tokens.astype(mx.int32)
+        else:
+            drawn: list[mx.array] = []
+            for b, (sampler, position) in enumerate(zip(self._samplers, self._positions, strict=True)):
+                mine = ids[b] if ids is not None and ids.ndim > 1 else ids
+                token, law = sampler.draw(logits[b], position + step, mine)
+                drawn.append(token)
+                if law is not None:
+                    self._laws[b].append(law)
+            tokens = mx.stack(drawn)
+        self._steps.append(tokens)
+        return tokens
+
+    def all(self, logits: mx.array) -> None:
+        """Every draft at once, independent of each other, from logits [B * k, V]."""
+        if self._together:
+            self._tokens = mx.argmax(logits, axis=-1).astype(mx.int32)
+            return
+        rows: list[mx.array] = []
+        for b, (sampler, position) in enumerate(zip(self._samplers, self._positions, strict=True)):
+            tokens, self._whole[b] = sampler.draw_rows(logits[b * self.k : (b + 1) * self.k], position)
+            rows.append(tokens)
+        self._tokens = rows[0] if len(rows) == 1 else mx.concatenate(rows)
+
+    def of(self, b: int, keep: int) -> tuple[mx.array, mx.array | None]:
+        """The first `keep` drafts of one sequence, and the laws [keep, S] they were drawn from (None: not needed)."""
+        if self._tokens is None:
+            self._tokens = interleave(self._steps)
+        law = self._whole[b]
+        if self._laws[b] and keep:
+            law = mx.stack(self._laws[b][:keep])
+        return self._tokens[b * self.k : b * self.k + keep], law[:keep] if law is not None and keep else None
+
+
+def interleave(steps: Sequence[mx.array]) -> mx.array:
+    """k arrays [B, ...], one a step, as one [B * k, ...], block by block."""
+    if steps[0].shape[0] == 1:
+        return mx.concatenate(list(steps))
+    return mx.flatten(mx.stack(list(steps), axis=1), 0, 1)

@@ -7,11 +7,12 @@ projections. Knows no layer around it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import mlx.core as mx
 
 from engine.drafters.config import DrafterConfig, LayerRule, Rope
-from engine.drafters.context import LayerStore
+from engine.drafters.context import LayerRows, LayerStore
 from engine.drafters.tensors import Matrix, Tensors
 from engine.rotary import Tables, tabled
 
@@ -26,19 +27,20 @@ class Rotary:
         self._scale = rope.yarn.attention_factor if rope.yarn else 1.0
         self._turn = Tables(self._reference, rope.dims, rope.interleaved) if tabled() else self._reference
 
-    def __call__(self, x: mx.array, offset: int) -> mx.array:
-        """x [1, heads, n, dim], its rows at positions offset, offset + 1, ..."""
+    def __call__(self, x: mx.array, offsets: tuple[int, ...]) -> mx.array:
+        """x [B, heads, n, dim], the rows of b at positions offsets[b], offsets[b] + 1, ..."""
+        offset = offsets[0] if len(set(offsets)) == 1 else offsets
         y = (self._turn if x.dtype == mx.float32 else self._reference)(x, offset)
         return y if self._scale == 1.0 else y * self._scale
 
-    def _reference(self, x: mx.array, offset: int) -> mx.array:
+    def _reference(self, x: mx.array, offset: int | tuple[int, ...]) -> mx.array:
         return mx.fast.rope(
             x,
             self._rope.dims,
             traditional=self._rope.interleaved,
             base=self._rope.theta if self._periods is None else None,
             scale=1.0,
-            offset=offset,
+            offset=offset if isinstance(offset, int) else mx.array(offset, dtype=mx.int32),
             freqs=self._periods,
         )
 
@@ -54,6 +56,25 @@ def block_mask(first: int, start: int, width: int, rule: LayerRule) -> mx.array 
     if rule.window is not None and reach >= rule.window:
         seen = seen & (q - k < rule.window) & (k - q < rule.window)
     return seen
+
+
+@dataclass(slots=True)
+class Blocks:
+    """The blocks of one forward, one a sequence, all equally wide; their rows are stacked [B * width, H]."""
+
+    starts: tuple[int, ...]
+    """Position of each block's first row."""
+    width: int
+    masks: dict[tuple[int, int, LayerRule], mx.array | None] = field(
+        default_factory=dict[tuple[int, int, LayerRule], mx.array | None]
+    )
+    """Made so far: layers of one rule share them."""
+
+    def mask(self, first: int, start: int, rule: LayerRule) -> mx.array | None:
+        key = (first, start, rule)
+        if key not in self.masks:
+            self.masks[key] = block_mask(first, start, self.width, rule)
+        return self.masks[key]
 
 
 class DraftAttention:
@@ -89,30 +110,36 @@ class DraftAttention:
     def matrices(self) -> list[Matrix]:
         return [m for m in (self._q, self.k, self.v, self._o) if m is not None]
 
-    def __call__(self, x: mx.array, store: LayerStore, start: int) -> mx.array:
-        """Block rows [B, H] at positions start.. -> [B, H]."""
-        width = x.shape[0]
+    def __call__(self, x: mx.array, stores: Sequence[LayerStore], blocks: Blocks) -> mx.array:
+        """Block rows [B * width, H] -> the same shape. Each block has a context of its own, which is not copied."""
+        size, width = len(stores), blocks.width
         q, gate = self._q(x), None
         if self._gated:
-            q, gate = mx.split(q.reshape(width, self._heads, 2 * self._dim), 2, axis=-1)
-        raw = self.k(x).reshape(1, width, self._kv_heads, self._dim)
+            q, gate = mx.split(q.reshape(size * width, self._heads, 2 * self._dim), 2, axis=-1)
+        raw = self.k(x).reshape(size, width, self._kv_heads, self._dim)
         v = raw if self.v is None else self.v(x).reshape(raw.shape)
         if self._gemma:
             v = mx.fast.rms_norm(v, None, self._eps)
-        both = mx.concatenate([q.reshape(1, width, self._heads, self._dim), raw], axis=2)
+        both = mx.concatenate([q.reshape(size, width, self._heads, self._dim), raw], axis=2)
         both = mx.fast.rms_norm(both, None, self._eps) * self._qk_norm
-        both = self._rotary(both.transpose(0, 2, 1, 3), start)
-        keys, values, first = store.with_block(both[:, self._heads :], v.transpose(0, 2, 1, 3))
-        mask = block_mask(first, start, width, self._rule)
-        out = mx.fast.scaled_dot_product_attention(
-            both[:, : self._heads], keys, values, scale=self._scale, mask=mask, sinks=self._sinks
-        )
-        out = out.transpose(0, 2, 1, 3).reshape(width, self._heads * self._dim)
+        both, v = self._rotary(both.transpose(0, 2, 1, 3), blocks.starts), v.transpose(0, 2, 1, 3)
+        each = [(both, v)] if size == 1 else [(both[i : i + 1], v[i : i + 1]) for i in range(size)]
+        outs = [self._attend(*qkv, *at, blocks) for qkv, at in zip(each, zip(stores, blocks.starts), strict=True)]
+        out = outs[0] if size == 1 else mx.concatenate(outs)
+        out = out.transpose(0, 2, 1, 3).reshape(size * width, self._heads * self._dim)
         if self._value_scale != 1.0:
             out = out * self._value_scale  # the same as scaling every value, context rows included
         if gate is not None:
-            out = out * mx.sigmoid(gate.reshape(width, -1))
+            out = out * mx.sigmoid(gate.reshape(size * width, -1))
         return self._o(out)
+
+    def _attend(self, both: mx.array, v: mx.array, store: LayerStore, start: int, blocks: Blocks) -> mx.array:
+        """One block, queries and keys [1, heads + kv heads, width, dim] turned already -> [1, heads, width, dim]."""
+        keys, values, first = store.with_block(both[:, self._heads :], v)
+        mask = blocks.mask(first, start, self._rule)
+        return mx.fast.scaled_dot_product_attention(
+            both[:, : self._heads], keys, values, scale=self._scale, mask=mask, sinks=self._sinks
+        )
 
 
 class ContextProjection:
@@ -128,8 +155,8 @@ class ContextProjection:
         self._shared = not values
         self._norm = mx.stack([a.k_norm for a in layers for _ in range(config.num_kv_heads)])
 
-    def __call__(self, context: mx.array, start: int) -> list[tuple[mx.array, mx.array]]:
-        """Context rows [n, H] at positions start.. -> keys and values [1, heads, n, dim] of each layer."""
+    def __call__(self, context: mx.array, counts: Sequence[int], starts: Sequence[int]) -> list[LayerRows]:
+        """Context rows [sum of counts, H], counts[i] of sequence i at positions starts[i].. -> those of each."""
         rows = context.shape[0]
         made = self._matrix(context).reshape(1, rows, -1, self._dim)
         raw = made[:, :, : self._heads]
@@ -137,6 +164,13 @@ class ContextProjection:
         if self._gemma:
             v = mx.fast.rms_norm(v, None, self._eps)
         k = mx.fast.rms_norm(raw, None, self._eps) * self._norm
-        k, v = self._rotary(k.transpose(0, 2, 1, 3), start), v.transpose(0, 2, 1, 3)
+        k, v, out, end = k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3), list[LayerRows](), 0
+        for count, start in zip(counts, starts, strict=True):
+            begin, end = end, end + count
+            mine = (k, v) if count == rows else (k[:, :, begin:end], v[:, :, begin:end])
+            out.append(self._layers(self._rotary(mine[0], (start,)), mine[1]))
+        return out
+
+    def _layers(self, k: mx.array, v: mx.array) -> LayerRows:
         step = self._kv_heads
         return [(k[:, at : at + step], v[:, at : at + step]) for at in range(0, self._heads, step)]

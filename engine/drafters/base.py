@@ -58,6 +58,8 @@ class Drafter(Protocol[C]):
     """Target layers that it wants tapped, ascending; empty when it needs none."""
     max_draft: int
     """Longest proposal that it can make."""
+    proposes: bool
+    """False only for the drafter that never proposes: the loop may then run ahead."""
 
     def new_context(self) -> C: ...
 
@@ -71,13 +73,19 @@ class Drafter(Protocol[C]):
         wait for it; work that only a proposal needs is best left until then."""
         ...
 
-    def silent(self, context: C, pending: int) -> bool:
-        """Whether it is known without drafting that nothing would follow `pending`. Cheap; changes nothing."""
-        ...
-
     def propose(self, context: C, pending: int, k: int, sampler: RowSampler) -> Proposal:
         """At most k >= 1 tokens to follow `pending` (the last committed token, whose row is not in the state yet, at
         position context.length). Greedy when sampler.greedy; otherwise draws through `sampler.draw`, so that q is
         exactly what was drawn from. Must not evaluate, except to truncate by confidence. Must not change the
         context."""
+        ...
+
+
+class DraftsTogether(Drafter[C], Protocol[C]):
+    """A drafter whose proposals for several sequences cost less together: it says so by having `propose_rows`."""
+
+    def propose_rows(
+        self, contexts: Sequence[C], pendings: Sequence[int], ks: Sequence[int], samplers: Sequence[RowSampler]
+    ) -> list[Proposal]:
+        """As `propose`, for each of several sequences. What a sampler draws depends on its own row alone."""
         ...

@@ -11,13 +11,14 @@ from typing import ClassVar
 
 import mlx.core as mx
 
-from engine.core import Source
-from engine.drafters.attention import ContextProjection, Rotary
+from engine.core import Proposal, Source
+from engine.drafters.attention import Blocks, ContextProjection, Rotary
 from engine.drafters.borrow import Lender
 from engine.drafters.config import DrafterConfig, LogSnr
-from engine.drafters.context import BlockContext
+from engine.drafters.context import BlockContext, LayerRows
 from engine.drafters.layers import make_layer
 from engine.drafters.tensors import MASK_ROW, Matrix, Tensors
+from engine.sampling import RowSampler
 
 CONTEXT_ROWS = 4096
 """Context of full-attention layers. Trained on short sequences, these heads accept less when they see more."""
@@ -27,6 +28,7 @@ class BlockDrafter:
     """A loaded block drafter; immutable but for the settings named here."""
 
     source = Source.DRAFT
+    proposes = True
     full_block: ClassVar[bool] = False
     """Whether the whole block costs about as much as a part of it."""
 
@@ -79,12 +81,10 @@ class BlockDrafter:
             raise ValueError(f"the drafter's context covers {context.length} positions and cannot go on at {start}")
         context.take(taps)
 
-    def _context_rows(self, taps: mx.array, start: int) -> list[tuple[mx.array, mx.array]]:
-        """Keys and values of fused features, for every layer."""
-        return self._project(self.fuse(taps), start)
-
-    def silent(self, context: BlockContext, pending: int) -> bool:
-        return False
+    def _context_rows(self, taps: Sequence[mx.array], starts: Sequence[int]) -> list[LayerRows]:
+        """Keys and values of fused features, for every layer of every sequence."""
+        together = taps[0] if len(taps) == 1 else mx.concatenate(list(taps))
+        return self._project(self.fuse(together), [rows.shape[0] for rows in taps], starts)
 
     def fuse(self, taps: mx.array) -> mx.array:
         """[n, m*H] -> [n, H]."""
@@ -93,32 +93,58 @@ class BlockDrafter:
 
     # Block ------------------------------------------------------------------------------------------------------------
 
-    def embed(self, pending: int, width: int) -> mx.array:
-        """Anchor and mask rows [width, H]."""
+    def propose(self, context: BlockContext, pending: int, k: int, sampler: RowSampler) -> Proposal:
+        return self.propose_rows([context], [pending], [k], [sampler])[0]
+
+    def propose_rows(
+        self,
+        contexts: Sequence[BlockContext],
+        pendings: Sequence[int],
+        ks: Sequence[int],
+        samplers: Sequence[RowSampler],
+    ) -> list[Proposal]:
+        """See the contract. One forward, as long as the longest needs; each is cut to what was asked."""
+        raise NotImplementedError
+
+    def embed(self, pendings: Sequence[int], width: int) -> mx.array:
+        """Anchor and mask rows [B * width, H] of each block in turn."""
         mask = self.config.mask_token_id
         fill = [] if mask is None or self._mask_row is not None else [mask] * (width - 1)
-        ids = mx.array([pending, *fill], dtype=mx.int32)
+        ids = mx.array([token for pending in pendings for token in (pending, *fill)], dtype=mx.int32)
         rows = self._lender.raw_embed(ids) if self._embedding is None else self._embedding[ids]
         rows = rows.astype(self._hidden_norm.dtype)
         if self._mask_row is not None:
-            rows = mx.concatenate([rows, mx.broadcast_to(self._mask_row, (width - 1, rows.shape[-1]))])
+            masks = mx.broadcast_to(self._mask_row, (width - 1, rows.shape[-1]))
+            rows = mx.concatenate([part for i in range(len(pendings)) for part in (rows[i : i + 1], masks)])
         if self.config.embed_scale != 1.0:
             rows = rows * mx.array(self.config.embed_scale, dtype=rows.dtype)
-        return rows if self._noise is None else rows + self._noise[:width]
+        if self._noise is None:
+            return rows
+        noise = self._noise[:width]
+        return rows + (noise if len(pendings) == 1 else mx.tile(noise, (len(pendings), 1)))
 
-    def block(self, context: BlockContext, pending: int, k: int) -> mx.array:
-        """Hidden rows [width, H] after the final norm. A causal block is cut to what k drafts need; a bidirectional one
-        would draft differently, so it keeps its trained width."""
+    def block(self, contexts: Sequence[BlockContext], pendings: Sequence[int], k: int) -> mx.array:
+        """Hidden rows [B * width, H] after the final norm, one block a context. A causal block is cut to what k drafts
+        need; a bidirectional one would draft differently, so it keeps its trained width."""
         width = self.config.logits_start + k if self.config.causal else self.config.block_size
-        h, start = self.embed(pending, width), context.length
-        for layer, store in zip(self._layers, context.layers, strict=True):
-            h = layer(h, store, start)
+        BlockContext.settle_all(contexts)
+        blocks = Blocks(tuple(context.length for context in contexts), width)
+        h = self.embed(pendings, width)
+        for layer, stores in zip(
+            self._layers, zip(*(context.layers for context in contexts), strict=True), strict=True
+        ):
+            h = layer(h, stores, blocks)
         return mx.fast.rms_norm(h, self._norm, self.config.rms_norm_eps)
 
-    def predicting(self, context: BlockContext, pending: int, k: int) -> mx.array:
-        """The k rows [k, H] that predict the next k tokens."""
-        start = self.config.logits_start
-        return self.block(context, pending, k)[start : start + k]
+    def predicting(self, contexts: Sequence[BlockContext], pendings: Sequence[int], k: int) -> mx.array:
+        """The rows [B * k, H] that predict the next k tokens of each."""
+        hidden, start, size = self.block(contexts, pendings, k), self.config.logits_start, len(contexts)
+        width = hidden.shape[0] // size
+        if width == k:
+            return hidden
+        if size == 1:
+            return hidden[start : start + k]
+        return hidden.reshape(size, width, -1)[:, start : start + k].reshape(size * k, -1)
 
     def raw_head(self, hidden: mx.array) -> mx.array:
         """[k, H] -> [k, Vd]: the bare output matrix, in draft ids; columns beyond the target's are cut off."""

@@ -16,8 +16,10 @@ _SLACK = 256
 WAITING = 32
 """Rows of features that may wait: as many cost little more to project than one, and they are small."""
 
-Projection = Callable[[mx.array, int], list[tuple[mx.array, mx.array]]]
-"""(features [n, m*H], position of the first) -> keys and values [1, heads, n, dim] of each layer."""
+LayerRows = list[tuple[mx.array, mx.array]]
+"""Keys and values [1, heads, n, dim] of each layer."""
+Projection = Callable[[Sequence[mx.array], Sequence[int]], list[LayerRows]]
+"""(features [n, m*H] of each sequence, position of the first of each) -> rows of each sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,16 +168,30 @@ class BlockContext:
             mx.async_eval(self._stored())
 
     def settle(self) -> None:
-        """Project what waits; rows that no layer will ever see are not even fused."""
-        if not self._waiting:
+        """Project what waits."""
+        self.settle_all([self])
+
+    @staticmethod
+    def settle_all(contexts: Sequence[BlockContext]) -> None:
+        """Project what waits in contexts of one drafter, together."""
+        waiting = [context for context in contexts if context._waiting]
+        if not waiting:
             return
+        features = [context._collect() for context in waiting]
+        starts = [context.length - rows.shape[0] for context, rows in zip(waiting, features, strict=True)]
+        made = waiting[0]._project(features, starts)
+        for context, start, layers in zip(waiting, starts, made, strict=True):
+            context._store(layers, start)
+
+    def _collect(self) -> mx.array:
+        """What waits, which then does not any more; rows that no layer will ever see are not even fused."""
         rows = self._waiting[0] if len(self._waiting) == 1 else mx.concatenate(self._waiting)
         self._waiting = []
-        n, keep = rows.shape[0], self.keep
-        skip = 0 if keep is None else max(0, n - keep)
-        start = self.length - n + skip
-        for (k, v), store in zip(self._project(rows[skip:], start), self._layers, strict=True):
-            mine = 0 if store.keep is None else max(0, n - skip - store.keep)
+        return rows if self.keep is None else rows[max(0, rows.shape[0] - self.keep) :]
+
+    def _store(self, layers: LayerRows, start: int) -> None:
+        for (k, v), store in zip(layers, self._layers, strict=True):
+            mine = 0 if store.keep is None else max(0, k.shape[2] - store.keep)
             store.append(k[:, :, mine:], v[:, :, mine:], start + mine)
 
     def skip(self, length: int) -> None:

@@ -5,6 +5,7 @@ DFlash's q is independent per row; DFlash 2's is the selector's law over its can
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import mlx.core as mx
@@ -15,7 +16,7 @@ from engine.drafters.borrow import Lender
 from engine.drafters.config import DrafterConfig, Selector
 from engine.drafters.context import BlockContext
 from engine.drafters.tensors import Tensors
-from engine.sampling import RowSampler
+from engine.sampling import Draws, RowSampler
 
 
 class CandidateSelector:
@@ -42,8 +43,9 @@ class CandidateSelector:
         return (self._after[ids] * self.gates(hidden)[:, None, :]).astype(mx.float32)
 
     def scores(self, unary: mx.array, pull: mx.array, previous: mx.array) -> mx.array:
-        """[K] float32 for one row: unary [K], pull [K, r], previous token."""
-        return unary + pull @ self._before[previous].astype(mx.float32)
+        """[B, K] float32 for one row of each block: unary [B, K], pull [B, K, r], previous tokens [B]."""
+        before = self._before[previous].astype(mx.float32)
+        return unary + (pull @ before[:, :, None]).squeeze(-1)
 
 
 class DFlash(BlockDrafter):
@@ -63,49 +65,55 @@ class DFlash(BlockDrafter):
         super().__init__(config, tensors, lender, name=name, context_rows=context_rows)
         self.selector = CandidateSelector(config.selector, tensors) if config.selector else None
 
-    def propose(self, context: BlockContext, pending: int, k: int, sampler: RowSampler) -> Proposal:
-        k = min(k, self.max_draft)
-        hidden = self.predicting(context, pending, k)
+    def propose_rows(
+        self,
+        contexts: Sequence[BlockContext],
+        pendings: Sequence[int],
+        ks: Sequence[int],
+        samplers: Sequence[RowSampler],
+    ) -> list[Proposal]:
+        k = min(max(ks), self.max_draft)
+        hidden = self.predicting(contexts, pendings, k)
         raw = self.raw_head(hidden)
-        position = context.length + 1
+        draws = Draws(samplers, [context.length + 1 for context in contexts], k)
+        ids: mx.array | None = None
+        """Target ids [B * k, K] of what was drawn from, where that is not the vocabulary."""
         if self.selector is not None:
-            tokens, q = self._select(self.selector, hidden, raw, pending, position, sampler)
-        elif self._draft_ids is not None:
-            tokens, q = self._reduced(self.base_logits(raw), self._draft_ids, position, sampler)
+            ids = self._select(self.selector, hidden, raw, pendings, draws)
         else:
-            tokens, law = sampler.draw_rows(self.base_logits(raw), position)
-            q = None if law is None else DenseQ(law)
-        return Proposal(tokens=tokens, source=self.source, q=q, drafter=self.name)
-
-    def _reduced(
-        self, logits: mx.array, ids: mx.array, position: int, sampler: RowSampler
-    ) -> tuple[mx.array, SparseQ | None]:
-        drawn = [sampler.draw(logits[i], position + i, ids) for i in range(logits.shape[0])]
-        laws = [law for _, law in drawn if law is not None]
-        q = SparseQ(mx.broadcast_to(ids[None], logits.shape), mx.stack(laws)) if laws else None
-        return mx.stack([token for token, _ in drawn]), q
+            logits = self.base_logits(raw)
+            if self._draft_ids is not None:
+                ids = mx.broadcast_to(self._draft_ids[None], logits.shape)
+                for i in range(k):
+                    draws.next(logits[i::k], self._draft_ids)
+            else:
+                draws.all(logits)
+        proposals: list[Proposal] = []
+        for row, wanted in enumerate(ks):
+            keep = min(wanted, k)
+            tokens, law = draws.of(row, keep)
+            q = None
+            if law is not None:
+                q = DenseQ(law) if ids is None else SparseQ(ids[row * k : row * k + keep], law)
+            proposals.append(Proposal(tokens=tokens, source=self.source, q=q, drafter=self.name))
+        return proposals
 
     def _select(
         self,
         selector: CandidateSelector,
         hidden: mx.array,
         raw: mx.array,
-        pending: int,
-        position: int,
-        sampler: RowSampler,
-    ) -> tuple[mx.array, SparseQ | None]:
+        pendings: Sequence[int],
+        draws: Draws,
+    ) -> mx.array:
+        """Walk over the candidates of each row; their target ids."""
         usable = raw[:, : self.config.vocab_size]
         ids = selector.candidates(usable)
         unary = self.base_logits(mx.take_along_axis(usable, ids, axis=-1))
         target_ids = ids if self._draft_ids is None else self._draft_ids[ids]
         pulls = selector.pulls(target_ids, hidden)
-        previous = mx.array(pending, dtype=mx.int32)
-        tokens: list[mx.array] = []
-        laws: list[mx.array] = []
-        for i in range(raw.shape[0]):
-            scores = selector.scores(unary[i], pulls[i], previous)
-            previous, law = sampler.draw(scores, position + i, target_ids[i])
-            tokens.append(previous)
-            if law is not None:
-                laws.append(law)
-        return mx.stack(tokens), SparseQ(target_ids, mx.stack(laws)) if laws else None
+        previous = mx.array(list(pendings), dtype=mx.int32)
+        for i in range(draws.k):
+            at = slice(i, None, draws.k)
+            previous = draws.next(selector.scores(unary[at], pulls[at], previous), target_ids[at])
+        return target_ids

@@ -17,7 +17,7 @@ from engine.drafters.config import DrafterConfig
 from engine.drafters.context import BlockContext
 from engine.drafters.markov import ConfidenceHead, MarkovHead, cut_by_threshold, cut_by_value
 from engine.drafters.tensors import Matrix, Tensors
-from engine.sampling import RowSampler
+from engine.sampling import Draws, RowSampler, interleave
 
 
 class DSpark(BlockDrafter):
@@ -45,60 +45,64 @@ class DSpark(BlockDrafter):
     def matrices(self) -> list[Matrix]:
         return [*super().matrices(), *([self.markov.w2] if self.markov else [])]
 
-    def propose(self, context: BlockContext, pending: int, k: int, sampler: RowSampler) -> Proposal:
-        k = min(k, self.max_draft)
-        hidden = self.predicting(context, pending, k)
+    def propose_rows(
+        self,
+        contexts: Sequence[BlockContext],
+        pendings: Sequence[int],
+        ks: Sequence[int],
+        samplers: Sequence[RowSampler],
+    ) -> list[Proposal]:
+        k = min(max(ks), self.max_draft)
+        hidden = self.predicting(contexts, pendings, k)
         base = self.base_logits(self.raw_head(hidden))
-        tokens, laws, embeds = self._walk(hidden, base, pending, context.length + 1, sampler)
+        draws = Draws(samplers, [context.length + 1 for context in contexts], k)
+        embeds = self._walk(hidden, base, pendings, draws)
         confidence = None if self.confidence is None else self.confidence(hidden, embeds)
-        keep = self._keep(confidence, k)
-        return Proposal(
-            tokens=tokens[:keep],
-            source=self.source,
-            q=self._q(laws[:keep]) if keep else None,
-            confidence=None if confidence is None else confidence[:keep],
-            drafter=self.name,
-        )
+        keeps = self._keeps(confidence, [min(wanted, k) for wanted in ks], k)
+        proposals: list[Proposal] = []
+        for row, keep in enumerate(keeps):
+            at = slice(row * k, row * k + keep)
+            tokens, law = draws.of(row, keep)
+            proposals.append(
+                Proposal(
+                    tokens=tokens,
+                    source=self.source,
+                    q=None if law is None else self._q(law),
+                    confidence=None if confidence is None else confidence[at],
+                    drafter=self.name,
+                )
+            )
+        return proposals
 
-    def _walk(
-        self, hidden: mx.array, base: mx.array, pending: int, position: int, sampler: RowSampler
-    ) -> tuple[mx.array, list[mx.array], mx.array | None]:
-        """Draft row by row: tokens [k], the law of each draw, and the previous token's Markov row of each draft."""
-        k = base.shape[0]
+    def _walk(self, hidden: mx.array, base: mx.array, pendings: Sequence[int], draws: Draws) -> mx.array | None:
+        """Draft row by row of all blocks at once; the previous token's Markov row [B * k, r] of each draft."""
         if self.markov is None and self._draft_ids is None:
-            tokens, q = sampler.draw_rows(base, position)
-            return tokens, [] if q is None else list(q), None
-        previous = mx.array(pending, dtype=mx.int32)
-        state = self.markov.begin() if self.markov else None
-        tokens_: list[mx.array] = []
-        laws: list[mx.array] = []
+            draws.all(base)
+            return None
+        previous = mx.array(list(pendings), dtype=mx.int32)
+        state = self.markov.begin(len(pendings)) if self.markov else None
         embeds: list[mx.array] = []
-        for i in range(k):
-            logits = base[i]
+        for i in range(draws.k):
+            logits = base[i :: draws.k]
             if self.markov is not None and state is not None:
                 e = self.markov.embed(previous)
-                bias, state = self.markov.step(e, hidden[i], state)
-                logits = logits + bias.astype(mx.float32)[: logits.shape[0]]
+                bias, state = self.markov.step(e, hidden[i :: draws.k], state)
+                logits = logits + bias.astype(mx.float32)[:, : logits.shape[1]]
                 embeds.append(e)
-            previous, law = sampler.draw(logits, position + i, self._draft_ids)
-            tokens_.append(previous)
-            if law is not None:
-                laws.append(law)
-        return mx.stack(tokens_), laws, mx.stack(embeds) if embeds else None
+            previous = draws.next(logits, self._draft_ids)
+        return interleave(embeds) if embeds else None
 
-    def _q(self, laws: Sequence[mx.array]) -> DenseQ | SparseQ | None:
-        if not laws:
-            return None
-        probs = mx.stack(list(laws))
+    def _q(self, probs: mx.array) -> DenseQ | SparseQ:
         if self._draft_ids is None:
             return DenseQ(probs)
         return SparseQ(mx.broadcast_to(self._draft_ids[None], probs.shape), probs)
 
-    def _keep(self, confidence: mx.array | None, k: int) -> int:
+    def _keeps(self, confidence: mx.array | None, ks: Sequence[int], k: int) -> list[int]:
         """Drafts to verify. Looking at the estimates costs a synchronisation, so it happens only on request."""
         if confidence is None or (self.threshold <= 0.0 and self.costs is None):
-            return k
+            return list(ks)
         values = cast(list[float], confidence.tolist())
+        mine = [values[row * k : row * k + wanted] for row, wanted in enumerate(ks)]
         if self.costs is not None:
-            return cut_by_value(values, self.costs)
-        return cut_by_threshold(values, self.threshold)
+            return [cut_by_value(each, self.costs) for each in mine]
+        return [cut_by_threshold(each, self.threshold) for each in mine]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mlx.core as mx
 
-from engine.drafters.attention import DraftAttention, Rotary
+from engine.drafters.attention import Blocks, DraftAttention, Rotary
 from engine.drafters.config import DrafterConfig, Selector
 from engine.drafters.context import LayerStore
 from engine.drafters.tensors import Matrix, Tensors
@@ -42,15 +44,19 @@ class DynamicConv:
         self._base = tensors.take(f"{prefix}.base_kernel")
         self._projection = tensors.matrix(f"{prefix}.kernel_projection")
 
-    def kernels(self, x: mx.array) -> mx.array:
+    def kernels(self, x: mx.array, blocks: Blocks) -> mx.array:
         """Normalised sublayer input [B, H] -> coefficients [2, taps, B, H] of the input and the output side."""
         rows, width = x.shape
         delta = self._projection(x).reshape(rows, 2, self._taps, width // self._group)
-        return self._base[:, :, None, :] + mx.repeat(delta.transpose(1, 2, 0, 3), self._group, axis=-1)
+        kernels = self._base[:, :, None, :] + mx.repeat(delta.transpose(1, 2, 0, 3), self._group, axis=-1)
+        if rows > blocks.width:
+            # A block's first rows look back at nothing, not at the block stacked before it.
+            kernels = kernels * (mx.arange(rows) % blocks.width >= mx.arange(self._taps)[:, None])[..., None]
+        return kernels
 
     @staticmethod
     def apply(kernel: mx.array, z: mx.array) -> mx.array:
-        """kernel [taps, B, H], z [B, H]; rows before the block are zero."""
+        """kernel [taps, B, H], z [B, H]; rows before the first are zero."""
         rows = z.shape[0]
         out = kernel[0] * z
         for t in range(1, min(kernel.shape[0], rows)):
@@ -75,16 +81,16 @@ class Qwen3Layer:
                 DynamicConv(config.selector, tensors, f"{prefix}.mlp_conv"),
             )
 
-    def __call__(self, h: mx.array, store: LayerStore, start: int) -> mx.array:
+    def __call__(self, h: mx.array, stores: Sequence[LayerStore], blocks: Blocks) -> mx.array:
         x = mx.fast.rms_norm(h, self._norm1, self._eps)
         if self._convs is None:
-            h = h + self.attention(x, store, start)
+            h = h + self.attention(x, stores, blocks)
             return h + self._mlp(mx.fast.rms_norm(h, self._norm2, self._eps))
-        kernel = self._convs[0].kernels(x)
-        y = self.attention(DynamicConv.apply(kernel[0], x), store, start)
+        kernel = self._convs[0].kernels(x, blocks)
+        y = self.attention(DynamicConv.apply(kernel[0], x), stores, blocks)
         h = h + DynamicConv.apply(kernel[1], y)
         x = mx.fast.rms_norm(h, self._norm2, self._eps)
-        kernel = self._convs[1].kernels(x)
+        kernel = self._convs[1].kernels(x, blocks)
         return h + DynamicConv.apply(kernel[1], self._mlp(DynamicConv.apply(kernel[0], x)))
 
     def matrices(self) -> list[Matrix]:
@@ -110,8 +116,8 @@ class Gemma4Layer:
         ]
         self._scalar = tensors.take(f"{prefix}.layer_scalar")
 
-    def __call__(self, h: mx.array, store: LayerStore, start: int) -> mx.array:
-        h = h + self._norm(1, self.attention(self._norm(0, h), store, start))
+    def __call__(self, h: mx.array, stores: Sequence[LayerStore], blocks: Blocks) -> mx.array:
+        h = h + self._norm(1, self.attention(self._norm(0, h), stores, blocks))
         h = h + self._norm(3, self._mlp(self._norm(2, h)))
         return h * self._scalar
 

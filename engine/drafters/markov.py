@@ -25,20 +25,20 @@ class MarkovHead:
         if self._kind != "vanilla":
             self._mix = tensors.matrix(f"markov_head.{'gate' if self._kind == 'gated' else 'joint'}_proj")
 
-    def begin(self) -> mx.array:
-        """Recurrent state before the first draft [r]; only the rnn form uses it."""
-        return mx.zeros((self._rank,), dtype=self._w1.dtype)
+    def begin(self, rows: int) -> mx.array:
+        """Recurrent state before the first draft [B, r]; only the rnn form uses it."""
+        return mx.zeros((rows, self._rank), dtype=self._w1.dtype)
 
     def embed(self, token: mx.array) -> mx.array:
         return self._w1[token]
 
     def step(self, e: mx.array, hidden: mx.array, state: mx.array) -> tuple[mx.array, mx.array]:
-        """Bias [Vd] and the next state, from the previous token's row e [r] and this row's hidden [H]."""
+        """Bias [B, Vd] and the next state, from the previous token's row e [B, r] and this row's hidden [B, H]."""
         latent = e
         if self._kind == "gated" and self._mix is not None:
-            latent = mx.sigmoid(self._mix(mx.concatenate([hidden, e]))) * e
+            latent = mx.sigmoid(self._mix(mx.concatenate([hidden, e], axis=-1))) * e
         elif self._kind == "rnn" and self._mix is not None:
-            gate, candidate, out = mx.split(self._mix(mx.concatenate([state, e, hidden])), 3)
+            gate, candidate, out = mx.split(self._mix(mx.concatenate([state, e, hidden], axis=-1)), 3, axis=-1)
             gate = mx.sigmoid(gate)
             state = gate * state + (1.0 - gate) * mx.tanh(candidate)
             latent = mx.tanh(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafters.context import WAITING, BlockContext, LayerStore
+from engine.drafters.context import WAITING, BlockContext, LayerRows, LayerStore
 from engine.drafters.load import load_drafter
 from tests.engine.drafters import synthetic as s
 
@@ -22,7 +23,7 @@ def rows(start: int, n: int) -> mx.array:
     return mx.broadcast_to(at[None, None, :, None], (1, 1, n, 2))
 
 
-def no_features(features: mx.array, start: int) -> list[tuple[mx.array, mx.array]]:
+def no_features(features: Sequence[mx.array], starts: Sequence[int]) -> list[LayerRows]:
     raise AssertionError("nothing waits here")
 
 
@@ -55,11 +56,13 @@ def test_a_block_sees_the_last_rows_at_their_positions(steps: list[int], keep: i
 def test_waiting_features_end_where_they_would_have_been(steps: list[int], looks: set[int], keep: int | None) -> None:
     """However rows come in, and whenever somebody looks."""
 
-    def project(features: mx.array, start: int) -> list[tuple[mx.array, mx.array]]:
-        at = features[:, 0][None, None, :, None]
-        assert features[0, 0].item() == start
-        made = mx.broadcast_to(at, (1, 1, features.shape[0], 2))
-        return [(made, made)]
+    def project(features: Sequence[mx.array], starts: Sequence[int]) -> list[LayerRows]:
+        made: list[LayerRows] = []
+        for rows_, start in zip(features, starts, strict=True):
+            assert rows_[0, 0].item() == start
+            same = mx.broadcast_to(rows_[:, 0][None, None, :, None], (1, 1, rows_.shape[0], 2))
+            made.append([(same, same)])
+        return made
 
     context = BlockContext([keep], 3, project)
     for i, n in enumerate(steps):
@@ -74,9 +77,9 @@ def test_waiting_features_end_where_they_would_have_been(steps: list[int], looks
 def test_a_drafter_that_is_not_asked_projects_one_row_in_many() -> None:
     calls: list[int] = []
 
-    def project(features: mx.array, start: int) -> list[tuple[mx.array, mx.array]]:
-        calls.append(features.shape[0])
-        return [(rows(start, features.shape[0]), rows(start, features.shape[0]))]
+    def project(features: Sequence[mx.array], starts: Sequence[int]) -> list[LayerRows]:
+        calls.append(features[0].shape[0])
+        return [[(rows(starts[0], calls[-1]), rows(starts[0], calls[-1]))]]
 
     context = BlockContext([None], 3, project)
     for _ in range(100):
@@ -198,7 +201,7 @@ def test_full_layers_see_a_bounded_context(tmp_path: Path) -> None:
         for at in range(600, 700, 10):
             drafter.observe(context, features[at : at + 10], at, [0] * 10)
         assert context.layers[0].visible == 32
-        results.append(np.array(drafter.block(context, 5, 7)))
+        results.append(np.array(drafter.block([context], [5], 7)))
     np.testing.assert_array_equal(*results)
     assert context.nbytes < 700 * 2 * s.KV * s.DIM * 4 * s.LAYERS
 

@@ -48,9 +48,9 @@ def check_block(golden: Golden, drafter: Any, context: BlockContext, round_: str
     assert ids[0] == anchor
     assert set(ids[1:]) == {drafter.config.mask_token_id}
     if f"{round_}.block_embeddings" in golden:
-        close(drafter.embed(anchor, len(ids)), golden[f"{round_}.block_embeddings"])
-    close(drafter.block(context, anchor, drafter.max_draft), golden[f"{round_}.block_hidden"])
-    hidden = drafter.predicting(context, anchor, drafter.max_draft)
+        close(drafter.embed([anchor], len(ids)), golden[f"{round_}.block_embeddings"])
+    close(drafter.block([context], [anchor], drafter.max_draft), golden[f"{round_}.block_hidden"])
+    hidden = drafter.predicting([context], [anchor], drafter.max_draft)
     base = drafter.base_logits(drafter.raw_head(hidden))
     close(base, golden[f"{round_}.base_logits"])
     proposal = drafter.propose(context, anchor, drafter.max_draft, GREEDY)
@@ -73,7 +73,7 @@ def test_two_rounds(golden: Golden) -> None:
 def walk(golden: Golden, drafter: Any, context: BlockContext, round_: str) -> tuple[mx.array, list[mx.array]]:
     """Corrected logits and confidence inputs along the greedy chain, as `propose` computes them."""
     anchor = int(golden[f"{round_}.anchor"][0])
-    hidden = drafter.predicting(context, anchor, drafter.max_draft)
+    hidden = drafter.predicting([context], [anchor], drafter.max_draft)
     rows: list[mx.array] = []
 
     class Recorder(RowSampler):

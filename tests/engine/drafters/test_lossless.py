@@ -192,7 +192,7 @@ def test_o25_fields_inherited_from_the_target_are_not_honoured(tmp_path: Path) -
         drafter = load_drafter(s.LAYOUTS[name]().save(tmp_path / name), s.Lender())
         context = drafter.new_context()
         drafter.observe(context, taps, 0, [0] * 9)
-        rows.append(np.array(drafter.block(context, 3, 7)))
+        rows.append(np.array(drafter.block([context], [3], 7)))
     np.testing.assert_array_equal(*rows)
 
 

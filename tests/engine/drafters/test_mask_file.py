@@ -34,7 +34,7 @@ def hidden(path: Path, lender: s.Lender) -> np.ndarray:
     drafter = load_drafter(path, lender)
     context = drafter.new_context()
     drafter.observe(context, TAPS, 0, [0] * 12)
-    return np.array(drafter.block(context, 5, 15).astype(mx.float32))
+    return np.array(drafter.block([context], [5], 15).astype(mx.float32))
 
 
 TAPS = mx.random.normal((12, len(s.TAPS) * s.H), key=mx.random.key(3))

@@ -380,7 +380,7 @@ def test_quantising_at_load_is_close_and_keeps_the_text(bits: int) -> None:
     drafter = load_drafter(golden.folder, target, bits=bits)
     context = drafter.new_context()
     drafter.observe(context, golden.tensors["r0.features"], 0, [0] * 24)
-    error = mx.abs(drafter.block(context, int(golden["r0.anchor"][0]), 7) - golden.tensors["r0.block_hidden"])
+    error = mx.abs(drafter.block([context], [int(golden["r0.anchor"][0])], 7) - golden.tensors["r0.block_hidden"])
     assert 0.0 < float(error.mean()) < (0.5 if bits == 4 else 0.05)
     run = Run(target, golden.json["prompts"][0], Chain("x", (drafter,)), max_tokens=24)
     assert run.output == golden.json["plain_greedy"][0][:24]
@@ -403,7 +403,7 @@ def test_mlx_quantised_files_load(tmp_path: Path) -> None:
     drafter = load_drafter(made.save(tmp_path), TableLender("tiny-qwen3"))
     context = drafter.new_context()
     drafter.observe(context, golden.tensors["r0.features"], 0, [0] * 24)
-    hidden = drafter.block(context, int(golden["r0.anchor"][0]), 7)
+    hidden = drafter.block([context], [int(golden["r0.anchor"][0])], 7)
     assert float(mx.abs(hidden - golden.tensors["r0.block_hidden"]).max()) < 0.2
     del made.config["quantization"]
     with pytest.raises(DrafterRefused, match="quantised, but the config does not say how"):

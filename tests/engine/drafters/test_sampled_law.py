@@ -56,7 +56,7 @@ def prepare(drafter: Any) -> tuple[Any, mx.array]:
     """
     context = drafter.new_context()
     drafter.observe(context, mx.random.normal((12, 3 * s.H), key=mx.random.key(1)), 0, [0] * 12)
-    hidden = drafter.predicting(context, PENDING, DRAFTS)
+    hidden = drafter.predicting([context], [PENDING], DRAFTS)
     logits = np.array(drafter.base_logits(drafter.raw_head(hidden)))
     mx.eval(hidden)
     drafter.predicting = lambda context, pending, k: hidden[:k]

@@ -36,9 +36,9 @@ def test_block_equals_numpy(name: str, chunks: tuple[int, ...], tmp_path: Path) 
     for n in chunks:
         drafter.observe(context, taps[at : at + n], at, [0] * n)
         if n < 10:
-            drafter.block(context, 9, 1)  # a block leaves no trace
+            drafter.block([context], [9], 1)  # a block leaves no trace
         at += n
-    ours = np.array(drafter.block(context, 5, drafter.max_draft).astype(mx.float32))
+    ours = np.array(drafter.block([context], [5], drafter.max_draft).astype(mx.float32))
     theirs = block_hidden(made.config, made.tensors, taps, 5, lender.table)
     np.testing.assert_allclose(ours, theirs[: len(ours)], atol=2e-4, rtol=1e-3)
 
@@ -51,10 +51,10 @@ def test_a_causal_block_may_be_cut_and_a_bidirectional_one_may_not(tmp_path: Pat
         context = drafter.new_context()
         drafter.observe(context, taps, 0, [0] * 20)
         assert drafter.config.causal == causal
-        whole = drafter.block(context, 5, drafter.max_draft)
-        short = drafter.block(context, 5, 2)
+        whole = drafter.block([context], [5], drafter.max_draft)
+        short = drafter.block([context], [5], 2)
         assert short.shape[0] == (made.config.logits_start + 2 if causal else made.config.block_size)
-        rows = np.array(drafter.predicting(context, 5, 2))
+        rows = np.array(drafter.predicting([context], [5], 2))
         start = made.config.logits_start
         np.testing.assert_allclose(rows, np.array(whole[start : start + 2]), atol=1e-5)
 
@@ -65,7 +65,7 @@ def test_gemma_rotates_only_a_quarter_of_the_pairs(tmp_path: Path) -> None:
 
     rope = checkpoint("deepspec-gemma", tmp_path).config.rope
     x = mx.random.normal((1, 1, 1, 16), key=mx.random.key(0))
-    y = np.array(Rotary(rope)(x, 37))[0, 0, 0]
+    y = np.array(Rotary(rope)(x, (37,)))[0, 0, 0]
     x_ = np.array(x)[0, 0, 0]
     assert rope.rotated == 2
     np.testing.assert_allclose(y[2:8], x_[2:8], atol=1e-6)
