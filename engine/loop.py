@@ -14,6 +14,7 @@ from collections.abc import Sequence as Seq
 import mlx.core as mx
 
 from engine.accept import accept
+from engine.ahead import Idle
 from engine.batch import Batch, Flight, Row, blamed
 from engine.core import Event, Finished, Round, Source, Tokens
 from engine.drafters.chain import Chain
@@ -33,6 +34,7 @@ class Loop:
         self._evaluations = 0
         self._settled, self._tail = 0.0, 0.0
         """When the last round was over, and its milliseconds after its record: they count in the next one's."""
+        self.idle = Idle()
         self.flip: int | None = None
         """Test hook: add this to one accepted draft of each round, which makes decoding lossy."""
 
@@ -96,7 +98,9 @@ class Loop:
         except BaseException:
             transaction.abort()
             raise
-        return Flight(rows, transaction, mx.stack(packed), body.taps, layers, width, began, (drafted - began) * 1e3)
+        flight = Flight(rows, transaction, mx.stack(packed), body.taps, layers, width, began, (drafted - began) * 1e3)
+        flight.build_ms = (time.perf_counter() - began) * 1e3
+        return flight
 
     @staticmethod
     def _ids(row: Row, width: int, pending: mx.array | None) -> mx.array:
@@ -118,13 +122,12 @@ class Loop:
 
     # 2. Run ahead: the next plain round starts before this one is read ---
 
-    @staticmethod
-    def _may_run_ahead(flight: Flight) -> bool:
-        """A plain round keeps its only row whatever is sampled, so the next can start from the unread token, where
-        nothing on the host has a say in it."""
-        return flight.plain and all(
-            not row.sequence.chain.proposes
-            and not row.sequence.sampler.processors
+    def _may_run_ahead(self, flight: Flight) -> bool:
+        """Where nothing on the host has a say in the next round."""
+        idle = self.idle.share
+        quiet = [row.sequence.quiet(flight.plain, len(flight.rows), idle) for row in flight.rows]
+        return all(quiet) and all(
+            not row.sequence.sampler.processors
             and row.sequence.request.logprobs is None
             and row.sequence.remaining > 1
             and not row.sequence.cancelled
@@ -168,6 +171,8 @@ class Loop:
             batch.settle_ahead()
         self._settled = time.perf_counter()
         self._tail = (self._settled - delivered_at) * 1e3
+        if flight.plain:
+            self.idle.observe(flight.build_ms, (self._settled - read) * 1e3, (self._settled - began) * 1e3)
         return events
 
     def _deliver(

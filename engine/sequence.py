@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engine.ahead import Starts
 from engine.core import Event, Media, Proposal, Request, Round, Source, Usage
 from engine.drafters.base import Context, Drafter
 from engine.drafters.chain import Chain
@@ -72,6 +73,7 @@ class Sequence:
         self._heard = heard
         self._pictured: list[int] | None = None
         self._contexts: dict[str, Context] = {}
+        self._starts = Starts()
         self._wish: Switch | None = None
         self._cap = request.cap
         self.chain = chain
@@ -148,6 +150,15 @@ class Sequence:
         """Note what a part that was asked came up with."""
         if self._heard is not None and part.taps:
             self._heard(part.name, len(proposal))
+
+    def quiet(self, plain: bool, rows: int, idle: float) -> bool:
+        """Whether nobody is expected to propose after a round that is under way, so that the next need not wait for it.
+        `idle` is the share of a round that not waiting would save. Call once a round; rows: sequences in the batch."""
+        parts = self.chain.parts
+        mute = frozenset(part.name for part in parts if plain and part.silent(self.context(part), self.pending))
+        self._starts.observe(mute)
+        awake = [part.name for part in parts if not self.policy.rests(self.view(part, rows))]
+        return plain and all(name in mute for name in awake) and (not awake or self._starts.rate < idle)
 
     @property
     def contexts(self) -> Mapping[str, Context]:

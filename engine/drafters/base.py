@@ -58,8 +58,6 @@ class Drafter(Protocol[C]):
     """Target layers that it wants tapped, ascending; empty when it needs none."""
     max_draft: int
     """Longest proposal that it can make."""
-    proposes: bool
-    """False only for the drafter that never proposes: the loop may then run ahead."""
 
     def new_context(self) -> C: ...
 
@@ -71,6 +69,10 @@ class Drafter(Protocol[C]):
         """Rows that are now in the target's state: ids[i] at position start + i, with tapped features
         taps [n, m*H] (None when `taps` is empty). start == context.length. Builds graph only, may schedule it, must not
         wait for it; work that only a proposal needs is best left until then."""
+        ...
+
+    def silent(self, context: C, pending: int) -> bool:
+        """Whether it is known without drafting that nothing would follow `pending`. Cheap; changes nothing."""
         ...
 
     def propose(self, context: C, pending: int, k: int, sampler: RowSampler) -> Proposal:

@@ -28,7 +28,6 @@ class BlockDrafter:
     """A loaded block drafter; immutable but for the settings named here."""
 
     source = Source.DRAFT
-    proposes = True
     full_block: ClassVar[bool] = False
     """Whether the whole block costs about as much as a part of it."""
 
@@ -85,6 +84,9 @@ class BlockDrafter:
         """Keys and values of fused features, for every layer of every sequence."""
         together = taps[0] if len(taps) == 1 else mx.concatenate(list(taps))
         return self._project(self.fuse(together), [rows.shape[0] for rows in taps], starts)
+
+    def silent(self, context: BlockContext, pending: int) -> bool:
+        return False
 
     def fuse(self, taps: mx.array) -> mx.array:
         """[n, m*H] -> [n, H]."""
