@@ -30,6 +30,7 @@ from tui.pictures import look
 from tui.provenance import DRAFT, LOOKUP, TARGET
 from tui.stats import Tally
 from tui.store import Store
+from tui.typeahead import kept
 
 log = logging.getLogger("dspark.tui")
 
@@ -177,7 +178,8 @@ class Plain:
                 last = progress.text
                 self.say(f"{progress.text} …")
 
-        self.controller.engine = loader(report)
+        with kept(sys.stdin):
+            self.controller.engine = loader(report)
         self.say(
             f"{self.controller.engine.spec.name} is ready; drafter {self.controller.drafter}. /help lists commands."
         )
@@ -194,13 +196,14 @@ class Plain:
             self.say(f"[image: {image}]")
         writer = Writer(self._out, self._style)
         self._out.write("Model: " if self._style != "colour" else "")
-        while self.controller.busy:
-            try:
-                self._take(events.get(timeout=0.2), writer, turn)
-            except queue.Empty:
-                continue
-            except KeyboardInterrupt:
-                self.controller.cancel()
+        with kept(sys.stdin):
+            while self.controller.busy:
+                try:
+                    self._take(events.get(timeout=0.2), writer, turn)
+                except queue.Empty:
+                    continue
+                except KeyboardInterrupt:
+                    self.controller.cancel()
         writer.end()
         answer = turn.answer
         self._out.write("\n")
