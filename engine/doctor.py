@@ -36,8 +36,6 @@ _NEEDED = (
 )
 _IMPORTED = ("mlx.core", "mlx.nn", "mlx_lm.models.llama", "transformers", "tokenizers")
 _LOW_DISK = 2_000_000_000
-BUSY = 1.5
-"""Runnable processes a core from which on timings say more about others than about the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +170,7 @@ def _disk() -> list[Fact]:
 
 def _roofline() -> list[Fact]:
     """How close each model that was measured on this machine comes to what its memory allows."""
+    from engine.calibrate.record import BUSY
     from engine.calibrate.roofline import bandwidth, over
     from engine.calibrate.session import device, load_per_core
     from engine.calibrate.store import Store

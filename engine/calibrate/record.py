@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from engine.calibrate.acceptance import Prior
@@ -17,6 +18,10 @@ from engine.calibrate.cost import Costs, Curve
 
 SCHEMA = 1
 """Of the record and of how it is measured; a change makes older entries misses."""
+BUSY = 1.5
+"""Runnable processes a core from which on timings say more about others than about the machine."""
+_THREADS = re.compile(r"(?<=[a-z]) (\d+)(?=, [^,]+$)")
+"""In `Identity.libraries`: what follows the name of the BLAS, before the system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,17 @@ class Identity:
     def key(self) -> str:
         text = json.dumps({"schema": SCHEMA, **asdict(self)}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    @property
+    def threads(self) -> int:
+        """BLAS threads, which a machine with fewer idle cores at the start has fewer of; 0 where they do not count."""
+        found = _THREADS.search(self.libraries)
+        return int(found[1]) if found else 0
+
+    def resembles(self, other: Identity) -> bool:
+        """Whether only the threads differ: then the numbers are of the right order, and live rounds correct them."""
+        mine, theirs = (replace(i, libraries=_THREADS.sub("", i.libraries)) for i in (self, other))
+        return mine == theirs and self != other
 
 
 @dataclass(frozen=True, slots=True)

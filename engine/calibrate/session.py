@@ -37,6 +37,8 @@ log = logging.getLogger("dspark.calibrate")
 QUESTION = "Explain in a few sentences how a bicycle stays upright while it is moving, and why it falls when it stops."
 """The built-in text on which drafters are first watched. Ordinary chat, neither friendly nor hostile."""
 LOOKUP = "lookup"
+QUIET = 0.5
+"""Runnable processes a core, up to which a start measures again what it could borrow."""
 
 
 class Host(Protocol):
@@ -60,6 +62,8 @@ class Calibrator:
         self.store = store or Store()
         self.book = Book()
         self.calibrations: dict[str, Calibration] = {}
+        self._borrowed: dict[str, int] = {}
+        """Threads of this process, by the names whose curves are of another number of them."""
         self._outdated: dict[str, Calibration] = {}
 
     # What policies and panels ask -------------------------------------------------------------------------------------
@@ -75,7 +79,7 @@ class Calibrator:
         found = self.calibrations.get(name)
         if found is None:
             return view(self._outdated.get(name), outdated=True)
-        return view(found, self.timings(name), depth=depth, rows=rows)
+        return view(found, self.timings(name), depth=depth, rows=rows, threads=self._borrowed.get(name))
 
     def timings(self, drafter: str) -> Timings:
         return self.book.timings(drafter)
@@ -94,16 +98,25 @@ class Calibrator:
     # Work -------------------------------------------------------------------------------------------------------------
 
     def load(self) -> list[str]:
-        """Take up what the store has; returns the names that are still missing. Quick; no model runs."""
+        """Take up what the store has; returns the names that should be measured now. Quick; no model runs.
+
+        Fewer idle cores at the start are fewer threads. What was measured with another number of them serves until the
+        machine is quiet enough to measure again, and says what it is.
+        """
         for name, drafter in self._names().items():
-            found = self.store.get(self._identity(drafter).key)
+            identity = self._identity(drafter)
+            found, near = self.store.get(identity.key), self.store.near(identity)
             if found is not None and self._covers(found):
                 self._take(name, found)
+            elif near is not None and self._covers(near):
+                self._take(name, near)
+                self._borrowed[name] = identity.threads
             else:
                 stale = self.store.other(self.host.spec.name, name)
                 if stale is not None:
                     self._outdated[name] = stale
-        return self.missing
+        quiet = load_per_core() <= QUIET
+        return [name for name in self._names() if name not in self.calibrations or (quiet and name in self._borrowed)]
 
     def measure(
         self,
@@ -113,14 +126,14 @@ class Calibrator:
         progress: Progress | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> dict[str, Calibration]:
-        """Measure what is missing, or all again with `force`. Blocks decoding while it runs.
+        """Measure what is missing or borrowed, or all again with `force`. Blocks decoding while it runs.
 
         Raises:
             Cancelled: `stop` said so; what was known stays.
         """
         if not force:
             self.load()
-        names = self._names() if force else {n: d for n, d in self._names().items() if n not in self.calibrations}
+        names = {n: d for n, d in self._names().items() if force or n in self._borrowed or n not in self.calibrations}
         if not names:
             return self.calibrations
         taken: dict[str, Measured] = {}
@@ -181,6 +194,7 @@ class Calibrator:
     def _take(self, name: str, calibration: Calibration) -> None:
         self.calibrations[name] = calibration
         self._outdated.pop(name, None)
+        self._borrowed.pop(name, None)
         if calibration.prior is not None:
             self.book.set_prior(name, calibration.prior)
         drafter = self._names().get(name)

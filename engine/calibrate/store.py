@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from engine import paths
-from engine.calibrate.record import Calibration
+from engine.calibrate.record import Calibration, Identity
 
 KEEP = 64
 """Entries kept; the oldest go first."""
@@ -47,6 +47,14 @@ class Store:
             return None
         return found if found.key == key else None
 
+    def near(self, identity: Identity) -> Calibration | None:
+        """What was measured with another number of threads, and all else the same: the nearest number, the newest of
+        equals. For a start at which other programs hold some of the cores."""
+        alike = [one for one in self._all() if one.identity.resembles(identity)]
+        gap = {one.key: abs(one.identity.threads - identity.threads) for one in alike}
+        newest = sorted(alike, key=lambda one: one.measured_at, reverse=True)
+        return min(newest, key=lambda one: gap[one.key], default=None)
+
     def other(self, target: str, drafter: str) -> Calibration | None:
         """The newest entry of the same names, whatever it was measured with: to show as stale, never to use."""
         return self.newest().get((target, drafter))
@@ -54,12 +62,10 @@ class Store:
     def newest(self) -> dict[tuple[str, str], Calibration]:
         """The newest entry of every (target, drafter), whatever it was measured with."""
         found: dict[tuple[str, str], Calibration] = {}
-        for entry in self._read().values():
-            with contextlib.suppress(ValueError):
-                one = Calibration.from_json(entry)
-                names = one.target_name, one.drafter_name
-                if names not in found or one.measured_at > found[names].measured_at:
-                    found[names] = one
+        for one in self._all():
+            names = one.target_name, one.drafter_name
+            if names not in found or one.measured_at > found[names].measured_at:
+                found[names] = one
         return found
 
     def put(self, calibration: Calibration) -> bool:
@@ -103,6 +109,16 @@ class Store:
         return found
 
     # ------------------------------------------------------------------------------------------------------------------
+
+    def _all(self) -> list[Calibration]:
+        """Every entry that can be read and stands under its own key."""
+        found: list[Calibration] = []
+        for key, entry in self._read().items():
+            with contextlib.suppress(ValueError):
+                one = Calibration.from_json(entry)
+                if one.key == key:
+                    found.append(one)
+        return found
 
     def _read(self) -> dict[str, Any]:
         try:

@@ -11,7 +11,9 @@ from datetime import datetime
 from engine.calibrate.acceptance import Timings
 from engine.calibrate.controller import COPY
 from engine.calibrate.cost import TYPICAL, constant, derived_cap, knee, rate
-from engine.calibrate.record import Calibration
+from engine.calibrate.record import BUSY, Calibration
+
+_AGAIN = "/calibrate measures again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,10 @@ def view(
     depth: int = 0,
     rows: int = 1,
     outdated: bool = False,
+    threads: int | None = None,
 ) -> CalibrationView:
-    """For a panel. `outdated`: the entry belongs to other software or another machine, and only shows what was."""
+    """For a panel. `outdated`: the entry belongs to other software or another machine, and only shows what was.
+    `threads`: those of now, where it was measured with another number of them."""
     if calibration is None:
         return CalibrationView()
     costs, prior = calibration.costs, calibration.prior
@@ -69,7 +73,7 @@ def view(
     chances = prior.chances if prior else constant(TYPICAL)
     depth = max(depth, costs.base_depth)
     cap = derived_cap(costs, calibration.longest, depth, rows, chances if prior else None)
-    stale, reason = _staleness(calibration, timings, outdated)
+    stale, reason = _staleness(calibration, timings, outdated, threads)
     return CalibrationView(
         measured=True,
         target=calibration.target_name,
@@ -89,17 +93,26 @@ def view(
     )
 
 
-def _staleness(calibration: Calibration, timings: Timings | None, outdated: bool) -> tuple[bool, str]:
+def _staleness(
+    calibration: Calibration, timings: Timings | None, outdated: bool, threads: int | None
+) -> tuple[bool, str]:
     if outdated:
-        return True, "measured with other software or on another machine; /calibrate measures again"
+        return True, "measured with other software or on another machine; " + _AGAIN
+    if threads is not None:
+        then = calibration.identity.threads
+        return True, f"measured with {then} BLAS thread{'s' * (then != 1)}, and now there {_are(threads)}; {_AGAIN}"
     if timings is not None and timings.stale:
         off = round(100 * (timings.disagreement - 1.0))
-        return True, f"live rounds take {off:+d} % of what was measured; /calibrate measures again"
-    if calibration.busy > 1.5:
+        return True, f"live rounds take {off:+d} % of what was measured; {_AGAIN}"
+    if calibration.busy > BUSY:
         return False, "the machine was busy when this was measured"
     if calibration.spread > 0.25:
         return False, "repeated timings differed much"
     return False, ""
+
+
+def _are(count: int) -> str:
+    return "is 1" if count == 1 else f"are {count}"
 
 
 def _day(iso: str) -> str:

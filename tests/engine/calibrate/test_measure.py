@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from fakes import ByteTokenizer, ScriptedDrafter, tiny_llama
 
+from engine.calibrate import session
 from engine.calibrate.acceptance import Acceptance, Timings
 from engine.calibrate.controller import Controller
 from engine.calibrate.cost import Costs, Curve
@@ -143,6 +144,41 @@ def test_an_engine_measures_once_and_the_next_one_reads(loop: Loop, tmp_path: Pa
     assert wider.load() == [LOOKUP, "one"], "the known curves lack batches"
     wider.measure(budget_s=0.2)
     assert Calibrator(wider.host, store).load() == []
+
+
+def test_fewer_threads_use_what_more_of_them_measured_until_the_machine_is_quiet(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A start while others compute leaves fewer cores and so fewer threads: that is no reason to know nothing, nor to
+    measure while they do."""
+    store = Store(tmp_path / "c.json")
+    load = 0.0
+    monkeypatch.setattr(session, "load_per_core", lambda: load)
+    monkeypatch.setattr(session.backend, "BLAS", session.backend.Blas("openblas"))
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")
+    first = Calibrator(Host(loop, drafter("one")), store)
+    first.measure(budget_s=0.2)
+    assert not first.view("one").stale
+
+    load = 3.0
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    busy = Calibrator(Host(loop, drafter("one")), store)
+    assert busy.load() == [], "nothing is measured while others compute"
+    assert busy.costs("one") is not None, "and what is known decides"
+    assert busy.view("one").stale and "4 BLAS threads, and now there is 1" in busy.view("one").reason
+    assert "now there is 1" in busy.view("none").reason
+
+    load = 0.2
+    quiet = Calibrator(Host(loop, drafter("one")), store)
+    assert quiet.load() == [LOOKUP, "one"]
+    quiet.measure(budget_s=0.2)
+    assert quiet.host.exclusive == 1
+    assert not quiet.view("one").stale
+    assert quiet.load() == [], "each number of threads has its own entry"
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")
+    again = Calibrator(Host(loop, drafter("one")), store)
+    assert again.load() == [] and not again.view("one").stale, "the old entry is still there"
+    assert again.calibrations["one"].measured_at == first.calibrations["one"].measured_at
 
 
 def test_another_drafter_of_the_same_name_is_another_measurement(loop: Loop, tmp_path: Path):

@@ -71,6 +71,28 @@ def test_a_library_upgrade_measures_again_and_keeps_the_old_entry_to_show(store:
     assert "other software" in shown.reason
 
 
+def test_another_number_of_threads_is_near_and_nothing_else_is(store: Store):
+    def of(threads: str, mlx: str = "mlx 0.32.4", at: str = "2026-11-29T10:00:00+00:00", target: str = "t1"):
+        return calibration(target, f"{mlx}, mlx-lm 0.32.2, openblas{threads}, Linux", at)
+
+    for one in (of(" 8"), of(" 4"), of(" 4", target="t2"), of(" 2", mlx="mlx 0.33"), of("")):
+        store.put(one)
+    asked = of(" 2").identity
+    assert asked.threads == 2
+    assert store.get(asked.key) is None
+    assert store.near(asked) == of(" 4"), "the nearest of the same model and software"
+    assert store.near(of(" 12").identity) == of(" 8")
+    assert store.near(of(" 4", mlx="mlx 1").identity) is None
+    assert store.near(of(" 4", target="t2").identity) is None, "it is not near itself"
+    assert calibration().identity.threads == 0, "a library that has no threads of ours"
+    assert store.near(calibration().identity) is None
+
+    shown = view(of(" 4"), threads=1)
+    assert shown.stale and shown.plain, "the numbers are used, and say what they are"
+    assert shown.reason == "measured with 4 BLAS threads, and now there is 1; /calibrate measures again"
+    assert "with 1 BLAS thread, and now there are 2" in view(of(" 1"), threads=2).reason
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -104,6 +126,7 @@ def test_o19_an_entry_under_a_key_that_is_not_its_own_is_not_believed(store: Sto
     whole["entries"]["0" * 32] = entry
     store.path.write_text(json.dumps(whole))
     assert store.get("0" * 32) is None
+    assert store.newest() == {}
 
 
 def test_o19_numbers_that_cannot_be_are_refused(store: Store):
