@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-_WORDS = {
-    "size": "asking how large {text} is",
-    "download": "downloading {text}",
-    "verify": "checking {text}",
-    "load": "loading {text}",
-    "warmup": "measuring {text}",
-}
+if TYPE_CHECKING:
+    from engine.hub import Progress
+
 _CLEAR = "\r\x1b[2K"
 
 
@@ -25,18 +21,17 @@ class Reporter:
         self._last = ("", 0.0)
         self._shown = False
 
-    def progress(self, step: Any) -> None:
-        words = _WORDS.get(step.stage, "").format(text=step.text)
-        now = time.monotonic()
-        if not words or (step.stage == self._last[0] and now - self._last[1] < 0.1 and step.done != step.total):
+    def progress(self, step: Progress) -> None:
+        words, now = step.words, time.monotonic()
+        again = step.stage == self._last[0] and step.stage != "note"
+        if not words or (again and now - self._last[1] < 0.1 and step.done != step.total):
             return
-        fresh = step.stage != self._last[0]
         self._last = (step.stage, now)
         if self._live:
             self._out.write(_CLEAR + words + amount(step.done, step.total))
             self._out.flush()
             self._shown = True
-        elif self._lines and fresh:
+        elif self._lines and not again:
             self._out.write(f"{words}\n")
 
     def done(self) -> None:

@@ -134,22 +134,14 @@ Loader = Callable[[Callable[[Progress], None]], EngineLike]
 """Called on a worker thread with a function that takes progress."""
 
 
-_STAGES = {
-    "size": "asking how large {} is",
-    "download": "downloading {}",
-    "verify": "checking {}",
-    "load": "loading {}",
-    "warmup": "measuring {}",
-}
-
-
 def told(progress: Callable[[Progress], None], stop: Callable[[], bool] = lambda: False) -> Callable[[Any], None]:
     """A listener for the steps of getting a model ready: says them in words, and ends a load between two of them."""
 
     def report(step: Any) -> None:
-        if step.stage == "load" and stop():
-            raise Cancelled(f"Loading {step.text} was stopped.")
-        progress(Progress(_STAGES.get(step.stage, "{}").format(step.text), step.done, step.total))
+        if step.stage in ("load", "note") and stop():
+            raise Cancelled("Loading was stopped.")
+        if step.words:
+            progress(Progress(step.words, step.done, step.total))
 
     return report
 
@@ -166,9 +158,16 @@ def default_loader(config: Config, stop: Callable[[], bool] = lambda: False) -> 
     return load
 
 
+def settle_memory() -> None:
+    """What lives by now, libraries above all, is left out of garbage collections: a full one would stand in the way of
+    a key for a tenth of a second, every few dozen screens."""
+    gc.freeze()
+
+
 def give_back() -> None:
     """After a model was closed and nobody holds it: hand its memory back to the system. MLX keeps freed buffers, and so
     does the allocator of glibc."""
+    gc.unfreeze()
     gc.collect()
     core: Any = sys.modules.get("mlx.core")
     if core is not None:

@@ -9,7 +9,15 @@ from typing import Literal
 
 from engine.catalog import Card
 
-Stage = Literal["find", "size", "download", "verify", "load", "warmup", "ready"]
+Stage = Literal["find", "size", "download", "verify", "load", "note", "warmup", "ready"]
+_WORDS: dict[Stage, str] = {
+    "size": "asking how large {} is",
+    "download": "downloading {}",
+    "verify": "checking {}",
+    "load": "loading {}",
+    "note": "{}",
+    "warmup": "measuring {}",
+}
 Place = Literal["path", "embedded", "hub", "lm-studio", "folder", "none"]
 
 
@@ -21,7 +29,12 @@ class Progress:
     done: int = 0
     total: int = 0
     text: str = ""
-    """For a person: which model, which file."""
+    """For a person: which model, which file; of a note, all that there is to say."""
+
+    @property
+    def words(self) -> str:
+        """What is being done; empty where nothing is that takes time."""
+        return _WORDS.get(self.stage, "").format(self.text)
 
 
 Listener = Callable[[Progress], None]
