@@ -158,17 +158,45 @@ class Report:
         return asdict(self)
 
 
+_DEVICE_MEMORY = ("max_recommended_working_set_size", "total_memory", "memory_size")
+"""What a GPU calls the bytes that may be used; the first that it knows counts."""
+PIN_MARGIN = 2 * 2**30
+"""Pinned beside the weights: keys and values, scratch."""
+
+
 def memory_bytes() -> int:
-    """Bytes that weights and state may use: the device's working set on Metal, else physical memory."""
+    """Bytes that weights and state may use: the working set on Metal, a graphics card's own, else the machine's."""
     import mlx.core as mx
 
-    if mx.metal.is_available():
+    if not is_cpu():
         info = mx.device_info()
-        return int(info.get("max_recommended_working_set_size", info.get("memory_size", 0)))
+        return int(next((info[name] for name in _DEVICE_MEMORY if info.get(name)), 0))
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
         return 0
+
+
+def pin(weights: int) -> str:
+    """Ask macOS not to page out a model of so many bytes between answers. Returns one sentence about what was done.
+
+    Only on request: pinned pages cannot be reclaimed, and a machine that runs short of others may stall.
+    """
+    import mlx.core as mx
+
+    if not mx.metal.is_available():
+        return "Weights are pinned on Apple Silicon only; nothing was done."
+    most = memory_bytes()
+    limit = min(weights + PIN_MARGIN, most)
+    mx.set_wired_limit(limit)
+    return f"Pinned up to {limit / 2**30:.1f} of {most / 2**30:.1f} GB."
+
+
+def raise_memory() -> str:
+    """How a person may let the GPU use more of the machine's memory; empty where there is no such way."""
+    import mlx.core as mx
+
+    return "`sudo sysctl iogpu.wired_limit_mb=N` lets macOS give it more until the next start" * mx.metal.is_available()
 
 
 def report() -> Report:

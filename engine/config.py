@@ -69,6 +69,9 @@ class Config:
     drafter_window: int = _setting(
         4096, "positions that a drafter's full-attention layers look back; 0 for all", "model", "TOKENS", 0
     )
+    pin_weights: bool = _setting(
+        False, "keep macOS from paging the weights out between answers; takes that memory from everything else", "model"
+    )
     trust_remote_code: bool = _setting(False, "let checkpoints run Python code of their own", "model")
     temperature: float = _setting(0.0, "0 is greedy", "sampling", "T", 0, 5)
     top_p: float = _setting(1.0, "keep the smallest set of tokens with this probability", "sampling", "P", 0, 1)
@@ -136,6 +139,7 @@ class Config:
             "context": self.context,
             "overrides": overrides,
             "drafter_window": self.drafter_window,
+            "pin_weights": self.pin_weights,
         }
 
     def as_dict(self) -> dict[str, Any]:

@@ -51,6 +51,7 @@ def load(
     context: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     drafter_window: int = CONTEXT_ROWS,
+    pin_weights: bool = False,
     folders: Sequence[Path | str] = (),
     fetch: bool = True,
     measure: bool = False,
@@ -73,6 +74,7 @@ def load(
         context: tokens of context that are wanted; None is what the model and the memory allow.
         overrides: entries of the model's config to replace.
         drafter_window: positions that full-attention layers of a learned drafter look back; 0 for all.
+        pin_weights: keep macOS from paging the weights out between answers.
         fetch: False never touches the network.
         measure: time a learned drafter that was never timed on this machine, which takes about ten seconds, once.
 
@@ -95,9 +97,9 @@ def load(
         loaded = scheduler.run_exclusive(
             lambda: load_target(path, name=found.name, overrides=overrides, kv_bits=kv_bits, context=context)
         ).result()
-        for note in loaded.notes:
-            tell(Progress("load", text=note))
         spec = loaded.target.spec
+        for note in (*loaded.notes, *([backend.pin(spec.weight_bytes)] if pin_weights else ())):
+            tell(Progress("load", text=note))
         # Each drafted row of a mixture of experts may wake other experts: copying is no longer nearly free there.
         lookup = found.card.lookup if found.card else spec.experts is None
         engine = Engine(scheduler, loaded, replace(options, lookup=lookup, cache=_cache(spec, cache_bytes, disk_bytes)))

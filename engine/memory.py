@@ -149,9 +149,10 @@ def fit(need: Estimate, *, wanted: int | None = None, available: int | None = No
     if not room:
         return Fit(need, 0, wanted)  # a system that does not say how much memory it has
     if need.minimum + need.state.per_token * min(wanted, ROUND) > room:
+        more = backend.raise_memory()
         raise MemoryShort(
             f"This model needs {size(need.bytes(ROUND))} and this machine has {size(room)} for it: choose a smaller or "
-            "a more quantised one."
+            f"a more quantised one{f'; {more}' if more else ''}."
         )
     if need.bytes(wanted) <= room:
         return Fit(need, room, wanted)

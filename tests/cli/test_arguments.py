@@ -23,7 +23,7 @@ OTHER = {
     "temperature": "0.7", "top_p": "0.9", "top_k": "40", "min_p": "0.05", "presence_penalty": "0.5",
     "frequency_penalty": "0.25", "repetition_penalty": "1.1", "seed": "7", "max_tokens": "12", "stop": "END",
     "system": "be brief", "prefix_cache": "64", "prefix_disk": "100", "kv_bits": "8", "context": "4096",
-    "override": "rope_theta=5000", "drafter_window": "512", "thinking": None, "effort": "high",
+    "override": "rope_theta=5000", "drafter_window": "512", "pin_weights": None, "thinking": None, "effort": "high",
 }  # fmt: skip
 """A value other than the default for every setting."""
 NAMES = [setting.name for setting in settings.settings()]

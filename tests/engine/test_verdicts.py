@@ -82,7 +82,7 @@ def test_lookup_is_off_for_experts_and_can_be_turned_on(tmp_path: Path) -> None:
 def test_settings_reach_the_target(folder: Path) -> None:
     config = Config(kv_bits=8, context=1000, override=("rope_theta=77", "note=text"))
     wanted = {"kv_bits": 8, "context": 1000, "overrides": {"rope_theta": 77, "note": "text"}}
-    assert config.loading() == {**wanted, "drafter_window": Config().drafter_window}
+    assert config.loading() == {**wanted, "drafter_window": Config().drafter_window, "pin_weights": False}
     with opened(folder, **config.loading()) as engine:
         assert engine.spec.context == 1000
         assert engine.config["rope_theta"] == 77
