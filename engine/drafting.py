@@ -10,13 +10,13 @@ import logging
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 
 from engine.batch import Row, blamed
 from engine.core import Proposal
-from engine.drafters.base import Drafter
+from engine.drafters.base import Drafter, DraftsTogether
 from engine.sequence import Sequence
 from engine.values import ints
 
@@ -85,7 +85,7 @@ class Drafting:
             return
         part = walks[0].part
         group = [walk for walk in walks if walk.part is part]
-        for walk, proposal in zip(group, self._together(part, group), strict=True):
+        for walk, proposal in zip(group, self._together(cast("DraftsTogether[Any]", part), group), strict=True):
             with blamed(walk.sequence):
                 self._take(walk, proposal, rows)
 
@@ -94,7 +94,7 @@ class Drafting:
         self.forwards += 1
         return walk.sequence.ask(walk.part, walk.k)
 
-    def _together(self, part: Any, group: Seq[_Walk]) -> list[Proposal]:
+    def _together(self, part: DraftsTogether[Any], group: Seq[_Walk]) -> list[Proposal]:
         if len(group) > 1:
             sequences = [walk.sequence for walk in group]
             try:

@@ -147,16 +147,18 @@ class RowSampler:
             pick = mx.argmax(logits)
         else:
             law = transform(logits, self.sampling)
-            if self.coupled:
-                noise = self.noise(position, 1)[0]
-                pick = mx.argmax(log_of(law) + (noise if ids is None else noise[ids]))
-            else:
-                address = (self.round << 32) | (position & 0xFFFFFFFF)
-                noise = mx.random.gumbel(law.shape, key=self.key(Purpose.DRAFT, address), dtype=mx.float32)
-                pick = mx.argmax(log_of(law) + noise)
-                q = law
+            pick = mx.argmax(log_of(law) + self.draft_noise(position, law.shape[-1], ids))
+            q = None if self.coupled else law
         token = pick if ids is None else ids[pick]
         return token.astype(mx.int32), q
+
+    def draft_noise(self, position: int, size: int, ids: mx.array | None = None) -> mx.array:
+        """Gumbel noise [size] of a draft for `position`, of candidate ids [size] if given."""
+        if self.coupled:
+            noise = self.noise(position, 1)[0]
+            return noise if ids is None else noise[ids]
+        address = (self.round << 32) | (position & 0xFFFFFFFF)
+        return mx.random.gumbel((size,), key=self.key(Purpose.DRAFT, address), dtype=mx.float32)
 
     def draw_rows(self, logits: mx.array, position: int) -> tuple[mx.array, mx.array | None]:
         """Independent drafts for positions position.. from logits [K, V]: tokens [K] int32 and q [K, V] or None."""
@@ -169,7 +171,8 @@ class RowSampler:
 
 
 class Draws:
-    """The drafts of sequences that draft together, k each: every one draws by its own sampler, greedy ones at once.
+    """The drafts of sequences that draft together, k each: every one draws with its own sampler's law and noise, those
+    of one law at once.
 
     Rows are stacked block by block: draft i of sequence b stands in row b * k + i.
     """
@@ -178,7 +181,8 @@ class Draws:
         """positions: of the first draft of each."""
         self.k = k
         self._samplers, self._positions = samplers, positions
-        self._together = len(samplers) > 1 and all(sampler.greedy for sampler in samplers)
+        laws = {(s.temperature, s.top_k, s.top_p, s.min_p) for s in (sampler.sampling for sampler in samplers)}
+        self._together = len(samplers) > 1 and (len(laws) == 1 or all(sampler.greedy for sampler in samplers))
         self._steps: list[mx.array] = []
         self._tokens: mx.array | None = None
         self._laws: list[list[mx.array]] = [[] for _ in samplers]
@@ -188,10 +192,7 @@ class Draws:
         """The next draft of each from logits [B, S], of candidate ids [S] or [B, S] if given: tokens [B] int32."""
         step = len(self._steps)
         if self._together:
-            tokens = mx.argmax(logits, axis=-1)
-            if ids is not None:
-                tokens = ids[tokens] if ids.ndim == 1 else mx.take_along_axis(ids, tokens[:, None], axis=-1)[:, 0]
-            tokens = tokens.astype(mx.int32)
+            tokens = self._at_once(logits, step, ids)
         else:
             drawn: list[mx.array] = []
             for b, (sampler, position) in enumerate(zip(self._samplers, self._positions, strict=True)):
@@ -204,10 +205,30 @@ class Draws:
         self._steps.append(tokens)
         return tokens
 
+    def _at_once(self, logits: mx.array, step: int, ids: mx.array | None) -> mx.array:
+        """`RowSampler.draw` for each, in one piece."""
+        if not self._samplers[0].greedy:
+            law = transform(logits, self._samplers[0].sampling)
+            noise: list[mx.array] = []
+            for b, (sampler, position) in enumerate(zip(self._samplers, self._positions, strict=True)):
+                mine = ids[b] if ids is not None and ids.ndim > 1 else ids
+                noise.append(sampler.draft_noise(position + step, law.shape[-1], mine))
+                if not sampler.coupled:
+                    self._laws[b].append(law[b])
+            logits = log_of(law) + mx.stack(noise)
+        picks = mx.argmax(logits, axis=-1)
+        if ids is not None:
+            picks = ids[picks] if ids.ndim == 1 else mx.take_along_axis(ids, picks[:, None], axis=-1)[:, 0]
+        return picks.astype(mx.int32)
+
     def all(self, logits: mx.array) -> None:
         """Every draft at once, independent of each other, from logits [B * k, V]."""
-        if self._together:
+        if self._together and self._samplers[0].greedy:
             self._tokens = mx.argmax(logits, axis=-1).astype(mx.int32)
+            return
+        if self._together:
+            for i in range(self.k):
+                self.next(logits[i :: self.k])
             return
         rows: list[mx.array] = []
         for b, (sampler, position) in enumerate(zip(self._samplers, self._positions, strict=True)):

@@ -59,7 +59,7 @@ def prepare(drafter: Any) -> tuple[Any, mx.array]:
     hidden = drafter.predicting([context], [PENDING], DRAFTS)
     logits = np.array(drafter.base_logits(drafter.raw_head(hidden)))
     mx.eval(hidden)
-    drafter.predicting = lambda context, pending, k: hidden[:k]
+    drafter.predicting = lambda contexts, pendings, k: mx.tile(hidden[:k], (len(contexts), 1))
     best = np.argsort(-logits, axis=-1)[:, :4].ravel()
     words = best if drafter._draft_ids is None else np.array(drafter._draft_ids)[best]
     table = np.random.default_rng(11).normal(size=(s.V, s.V)) - 3.0
@@ -68,23 +68,29 @@ def prepare(drafter: Any) -> tuple[Any, mx.array]:
 
 
 def emitted(
-    drafter: Any, context: Any, table: mx.array, sampling: Sampling, rounds: int
+    drafter: Any, context: Any, table: mx.array, sampling: Sampling, rounds: int, rows: int = 1
 ) -> tuple[dict[int, Counter[int]], float]:
-    """Counts of each emitted token by the token before it, and the share of drafts accepted."""
-    sampler = RowSampler(sampling, [0], s.V)
-    sampler._base = 20261129
+    """Counts of each emitted token by the token before it, and the share of drafts accepted. `rows` draft together."""
+    samplers = [RowSampler(sampling, [0], s.V) for _ in range(rows)]
+    for sampler in samplers:
+        sampler._base = 20261129
     position = context.length + 1
     counts: dict[int, Counter[int]] = {}
     accepted = 0
     for batch in range(0, rounds, BATCH):
         lines: list[mx.array] = []
-        for i in range(batch, batch + BATCH):
-            sampler.round = i
-            proposal = drafter.propose(context, PENDING, DRAFTS, sampler)
-            assert proposal.q is not None
-            fed = mx.concatenate([mx.array([PENDING]), proposal.tokens])
-            verdict = accept(table[fed], proposal, sampler, position)
-            lines.append(mx.concatenate([verdict.accepted[None], verdict.token[None], proposal.tokens]))
+        for i in range(batch, batch + BATCH, rows):
+            for row, sampler in enumerate(samplers):
+                sampler.round = i + row
+            if rows == 1:
+                proposals = [drafter.propose(context, PENDING, DRAFTS, samplers[0])]
+            else:
+                proposals = drafter.propose_rows([context] * rows, [PENDING] * rows, [DRAFTS] * rows, samplers)
+            for proposal, sampler in zip(proposals, samplers, strict=True):
+                assert proposal.q is not None
+                fed = mx.concatenate([mx.array([PENDING]), proposal.tokens])
+                verdict = accept(table[fed], proposal, sampler, position)
+                lines.append(mx.concatenate([verdict.accepted[None], verdict.token[None], proposal.tokens]))
         for n, token, *drafts in mx.stack(lines).tolist():
             accepted += n
             before = PENDING
@@ -103,14 +109,21 @@ LAYOUTS = {
 }
 PLAIN = Sampling(temperature=1.0)
 TRUNCATED = Sampling(temperature=0.7, top_k=12, top_p=0.9, min_p=0.01)
-CASES = [*((name, PLAIN) for name in LAYOUTS), ("conditional", TRUNCATED), ("reduced", TRUNCATED)]
+CASES = [
+    *((name, PLAIN, 1) for name in LAYOUTS),
+    ("conditional", TRUNCATED, 1),
+    ("reduced", TRUNCATED, 1),
+    ("conditional", PLAIN, 5),
+    ("selector", TRUNCATED, 5),
+]
 
 
-@pytest.mark.parametrize(("name", "sampling"), CASES, ids=[f"{n}-{p.temperature}" for n, p in CASES])
-def test_emitted_tokens_follow_the_target(name: str, sampling: Sampling, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "sampling", "rows"), CASES, ids=[f"{n}-{p.temperature}-{r}" for n, p, r in CASES])
+def test_emitted_tokens_follow_the_target(name: str, sampling: Sampling, rows: int, tmp_path: Path) -> None:
+    """Alone, and where several rows draft together."""
     drafter = load_drafter(s.LAYOUTS[LAYOUTS[name]]().save(tmp_path), s.Lender())
     context, table = prepare(drafter)
-    counts, rate = emitted(drafter, context, table, sampling, 1000)
+    counts, rate = emitted(drafter, context, table, sampling, 1000, rows)
     laws = np.array(transform(table, sampling))
     assert 0.05 < rate < 0.95
     assert fit(counts[PENDING], laws[PENDING]) > 1e-4
