@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +82,13 @@ def load(
         DsparkError: with one sentence; see engine/errors.py.
     """
     tell = on_progress or (lambda _progress: None)
+    shelves = _Shelves(tuple(folders), fetch, on_progress, stop)
+    _known(hub.find(model, folders), drafter, shelves)
     found = hub.ensure(model, folders=folders, on_progress=on_progress, stop=stop, fetch=fetch)
     assert found.path is not None
     path = found.path
     tell(Progress("load", text=found.name))
     options = Options(drafter, cap, max_batch=max_batch, stall_ms=stall_ms, drafter_window=drafter_window)
-    if found.card is not None and cap is None:
-        # What was best on somebody's machine is where this one starts until it is measured.
-        options = replace(options, fallback=found.card.cap)
     scheduler = Scheduler()
     try:
         from engine.load import load_target
@@ -99,17 +98,12 @@ def load(
         ).result()
         spec = loaded.target.spec
         for note in (*loaded.notes, *([backend.pin(spec.weight_bytes)] if pin_weights else ())):
-            tell(Progress("load", text=note))
-        # Each drafted row of a mixture of experts may wake other experts: copying is no longer nearly free there.
-        lookup = found.card.lookup if found.card else spec.experts is None
-        engine = Engine(scheduler, loaded, replace(options, lookup=lookup, cache=_cache(spec, cache_bytes, disk_bytes)))
+            tell(Progress("note", text=note))
+        options = replace(_with_card(options, found.card, spec), cache=_cache(spec, cache_bytes, disk_bytes))
+        engine = Engine(scheduler, loaded, options)
         engine.watch_memory()
-        tell(Progress("load", text="checking the model"))
-        verdict = _judge(engine)
-        if verdict.offer == "all":
-            _add_drafters(engine, found, drafter, folders, fetch, on_progress, stop)
-        else:
-            _withhold(engine, found, drafter, verdict)
+        tell(Progress("note", text="checking the model"))
+        _offer(engine, found, drafter, shelves)
         engine.admission.budget = _left(engine) if state_bytes is None else state_bytes
     except BaseException:
         scheduler.close()
@@ -121,6 +115,61 @@ def load(
     return engine
 
 
+@dataclass(frozen=True, slots=True)
+class _Shelves:
+    """Where drafters may come from, and who hears of it."""
+
+    folders: tuple[Path | str, ...]
+    fetch: bool
+    on_progress: Listener | None
+    stop: Stop | None
+
+    def local(self, reference: str) -> Path | None:
+        return hub.drafter_path(reference, self.folders)
+
+    def download(self, reference: str) -> Path:
+        return hub.ensure_drafter(reference, folders=self.folders, on_progress=self.on_progress, stop=self.stop)
+
+
+def _known(found: Found, wanted: str, shelves: _Shelves) -> None:
+    """Before gigabytes are fetched and loaded for nothing.
+
+    Raises:
+        UnknownDrafter: `wanted` cannot be a drafter of this model.
+    """
+    mode = wanted.removeprefix("lookup+")
+    if mode in ("auto", *PLAIN) or (found.card is not None and mode in found.card.drafters) or shelves.local(mode):
+        return
+    if mode in ("dspark", "dflash"):
+        raise UnknownDrafter(
+            f"No {mode} drafter is known for {found.name}; name one with --drafter owner/name or a folder, "
+            "or use --drafter lookup."
+        )
+    if "/" not in mode or not shelves.fetch:
+        raise UnknownDrafter(
+            f"There is no drafter '{mode}'; give none, lookup, dspark, dflash, a folder, a .gguf, "
+            "owner/name or owner/name/file.gguf."
+        )
+
+
+def _with_card(options: Options, card: Card | None, spec: TargetSpec) -> Options:
+    """What the card knows, where nobody said otherwise."""
+    if card is None:
+        # Each drafted row of a mixture of experts may wake other experts: copying is no longer nearly free there.
+        return replace(options, lookup=spec.experts is None)
+    # What was best on somebody's machine is where this one starts until it is measured.
+    return replace(options, lookup=card.lookup, fallback=card.cap if options.cap is None else None)
+
+
+def _offer(engine: Engine, found: Found, wanted: str, shelves: _Shelves) -> None:
+    """Drafters, as far as the model can be rolled back under them."""
+    verdict = _judge(engine)
+    if verdict.offer == "all":
+        _add_drafters(engine, found, wanted, shelves)
+    else:
+        _withhold(engine, found, wanted, verdict)
+
+
 def _measure(engine: Engine, tell: Listener, stop: Stop | None) -> None:
     """Once for a machine and a pair; impatience costs the numbers, not the load."""
     try:
@@ -128,7 +177,7 @@ def _measure(engine: Engine, tell: Listener, stop: Stop | None) -> None:
             progress=lambda _what, done: tell(Progress("warmup", text=f"this machine, {100 * done:.0f} %")), stop=stop
         )
     except Cancelled:
-        tell(Progress("warmup", text="not measured"))
+        tell(Progress("note", text="this machine was not measured"))
 
 
 def _judge(engine: Engine) -> Verdict:
@@ -176,60 +225,27 @@ def _cache(spec: TargetSpec, size: int | None, disk: int) -> PrefixCache | None:
     return PrefixCache(budget, tier) if budget > 0 else None
 
 
-def _add_drafters(
-    engine: Engine,
-    found: Found,
-    wanted: str,
-    folders: Sequence[Path | str],
-    fetch: bool,
-    on_progress: Listener | None,
-    stop: Stop | None,
-) -> None:
+def _add_drafters(engine: Engine, found: Found, wanted: str, shelves: _Shelves) -> None:
     card = found.card
     mode = wanted.removeprefix("lookup+")
     for name, reference in (card.drafters if card else {}).items():
         asked = mode == name
         best = wanted == "auto" and card is not None and card.mode == name
-        local = hub.drafter_path(reference, folders)
-        if local is None and not (fetch and (asked or best)):
+        local = shelves.local(reference)
+        if local is None and not (shelves.fetch and (asked or best)):
             reason = f"not downloaded ({reference}); start with --drafter {name} to fetch it"
             engine.refuse_drafter(name, Source.DRAFT, reason)
             continue
         try:
-            where = local or hub.ensure_drafter(reference, folders=folders, on_progress=on_progress, stop=stop)
-            _load(engine, where, name, card, on_progress)
+            _load(engine, local or shelves.download(reference), name, card, shelves.on_progress)
         except DsparkError as error:
             if asked:
                 raise
             engine.refuse_drafter(name, Source.DRAFT, str(error))
     if mode not in ("auto", *PLAIN) and mode not in engine.chains:
-        mode = _foreign(engine, found, mode, folders, fetch, on_progress, stop)
+        # A drafter given by path or repository.
+        mode = _load(engine, shelves.local(mode) or shelves.download(mode), None, None, shelves.on_progress)
     engine.drafter = _default(engine, wanted, mode, card)
-
-
-def _foreign(
-    engine: Engine,
-    found: Found,
-    reference: str,
-    folders: Sequence[Path | str],
-    fetch: bool,
-    on_progress: Listener | None,
-    stop: Stop | None,
-) -> str:
-    """A drafter given by path or repository; returns the name that it is listed under."""
-    local = hub.drafter_path(reference, folders)
-    if local is None and reference in ("dspark", "dflash"):
-        raise UnknownDrafter(
-            f"No {reference} drafter is known for {found.name}; name one with --drafter owner/name or a folder, "
-            "or use --drafter lookup."
-        )
-    if local is None and ("/" not in reference or not fetch):
-        raise UnknownDrafter(
-            f"There is no drafter '{reference}'; give none, lookup, dspark, dflash, a folder, a .gguf, "
-            "owner/name or owner/name/file.gguf."
-        )
-    path = local or hub.ensure_drafter(reference, folders=folders, on_progress=on_progress, stop=stop)
-    return _load(engine, path, None, None, on_progress)
 
 
 def _load(engine: Engine, path: Path, name: str | None, card: Card | None, on_progress: Listener | None) -> str:
@@ -259,7 +275,7 @@ def _look(engine: Engine, path: Path, name: str, fingerprint: str, on_progress: 
         return
     engine.remark(name, "reading", found)
     if found and on_progress is not None:
-        on_progress(Progress("load", text=f"The drafter {name} {found}."))
+        on_progress(Progress("note", text=f"The drafter {name} {found}."))
 
 
 def _default(engine: Engine, wanted: str, mode: str, card: Card | None) -> str:

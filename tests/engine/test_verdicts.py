@@ -70,6 +70,15 @@ def test_lookup_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         opened(folder, drafter="dspark")
 
 
+@pytest.mark.parametrize(("wanted", "said"), [("bogus", "no drafter 'bogus'"), ("lookup+dflash", "No dflash drafter")])
+def test_a_drafter_that_cannot_be_is_refused_before_anything_is_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, said: str
+) -> None:
+    monkeypatch.setattr("engine.load.load_target", lambda *_, **__: pytest.fail("gigabytes were read for nothing"))
+    with pytest.raises(UnknownDrafter, match=said):
+        opened(folder, drafter=wanted)
+
+
 def test_lookup_is_off_for_experts_and_can_be_turned_on(tmp_path: Path) -> None:
     folder = make("qwen3_moe", tmp_path / "moe")
     with opened(folder) as engine:
