@@ -139,7 +139,7 @@ class Controller:
         if cap <= 0:
             return measured
         # Whatever noisy rounds say: more rows are not cheaper than one, and a draft is not free.
-        return max(measured, 1.01 * self.costs.round_ms(0, depth, rows) + self.costs.drafter(cap) * rows)
+        return max(measured, 1.01 * self.costs.round_ms(0, depth, rows) + self.costs.draft_ms(cap, rows))
 
     def _pick(self) -> None:
         longest, _, _ = self._setting

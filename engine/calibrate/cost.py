@@ -73,19 +73,26 @@ class Costs:
     base_depth: int = 0
     batch: Mapping[int, Curve] = field(default_factory=dict[int, Curve])
     """Verify curves of batches, by number of sequences."""
+    drafter_batch: Mapping[int, Curve] = field(default_factory=dict[int, Curve])
+    """Proposals for several sequences in one forward, by their number; where unknown, each pays its own."""
 
     def verify_ms(self, width: int, depth: int = 0, rows: int = 1) -> float:
         curve = self.verify
         if rows > 1 and self.batch:
-            measured = sorted(self.batch)
-            curve = self.batch[next((b for b in measured if b >= rows), measured[-1])]
+            curve = _at_least(self.batch, rows)
         return curve(width) + self.slope(width) * max(0, depth - self.base_depth) * rows
+
+    def draft_ms(self, cap: int, rows: int = 1) -> float:
+        """Proposals of `cap` drafts for each of `rows` sequences."""
+        if rows > 1 and self.drafter_batch:
+            return _at_least(self.drafter_batch, rows)(cap)
+        return self.drafter(cap) * rows
 
     def round_ms(self, cap: int, depth: int = 0, rows: int = 1) -> float:
         """A whole round at a draft length; 0 is a plain step."""
         if cap <= 0:
             return self.verify_ms(1, depth, rows)
-        return self.verify_ms(cap + 1, depth, rows) + self.drafter(cap) * rows + self.overhead
+        return self.verify_ms(cap + 1, depth, rows) + self.draft_ms(cap, rows) + self.overhead
 
     def without_draft(self) -> Costs:
         """The same machine for proposals that cost nothing to make (lookup)."""
@@ -95,6 +102,12 @@ class Costs:
         """Whether all widths up to cap + 1 cost within 5 % of each other: shortening a draft then saves nothing."""
         costs = [self.verify(w) for w in range(2, cap + 2)]
         return not costs or max(costs) <= 1.05 * min(costs)
+
+
+def _at_least(curves: Mapping[int, Curve], rows: int) -> Curve:
+    """Of the smallest batch measured that holds so many, else of the largest."""
+    measured = sorted(curves)
+    return curves[next((b for b in measured if b >= rows), measured[-1])]
 
 
 def committed(chances: Iterable[float]) -> float:

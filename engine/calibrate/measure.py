@@ -49,6 +49,7 @@ class Measured:
     priors: dict[str, Prior]
     slope: Curve
     batch: dict[int, Curve]
+    draft_batch: dict[str, dict[int, Curve]]
     base_depth: int
     spread: float
     took_s: float = 0.0
@@ -56,9 +57,13 @@ class Measured:
 
     def costs(self, drafter: str) -> Costs:
         """Curves of one drafter; of lookup when it is unknown."""
-        draft = self.drafts.get(drafter)
         return Costs(
-            self.verify, draft or Curve.of({1: 0.0}), slope=self.slope, base_depth=self.base_depth, batch=self.batch
+            self.verify,
+            self.drafts.get(drafter) or Curve.of({1: 0.0}),
+            slope=self.slope,
+            base_depth=self.base_depth,
+            batch=self.batch,
+            drafter_batch=self.draft_batch.get(drafter, {}),
         )
 
 
@@ -137,7 +142,7 @@ def measure(
     believed = {d.name: Acceptance() for d in drafters}
     with _uncut(drafters):
         _repeat(meter, verify, runs, believed, drafters, slow)
-    batch = _batches(meter, loop, tokenizer, scripted, prompt, most_rows, refused)
+        batch = _batches(meter, Crowd(loop, tokenizer, prompt), scripted, drafters, most_rows, refused)
     slope = _slope(meter, loop, tokenizer, scripted, prompt, verify.depth - base, refused)
     drafts: dict[str, Curve] = {}
     for drafter in drafters:
@@ -149,6 +154,9 @@ def measure(
         priors={name: _prior(a) for name, a in believed.items()},
         slope=slope,
         batch=batch,
+        draft_batch={
+            d.name: {b: curve for b in batch if (curve := _drafts_of(meter, d, b)) is not None} for d in drafters
+        },
         base_depth=base,
         spread=meter.spread("verify"),
         took_s=meter.spent_s,
@@ -259,44 +267,92 @@ def _slope(
         return Curve.of({1: 0.0})
 
 
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Sequences that decode together for a measurement."""
+
+    loop: Loop
+    tokenizer: Tokenizer
+    prompt: Sequence[int]
+
+    def of(self, part: Drafter[Any], size: int) -> tuple[Batch, list[Run]]:
+        # Each with a text of its own: sequences that say the same would wake the same experts, too.
+        texts = _varied(self.prompt, self.loop.target.spec.vocab_size, size * BATCH_TEXT)
+        runs = [
+            _open(self.loop, self.tokenizer, Chain(part.name, (part,)), texts[at : at + BATCH_TEXT])
+            for at in range(0, len(texts), BATCH_TEXT)
+        ]
+        batch = Batch()
+        for run in runs:
+            assert run.batch.state is not None
+            batch.join(run.sequence, run.batch.state)
+        return batch, runs
+
+    def step(self, batch: Batch, runs: Sequence[Run], cap: int) -> float:
+        """Milliseconds of one round of all with `cap` drafts each."""
+        for run in runs:
+            run.dial(cap)
+        began = time.perf_counter()
+        self.loop.step(batch)
+        return (time.perf_counter() - began) * 1e3
+
+
 def _batches(
     meter: Meter,
-    loop: Loop,
-    tokenizer: Tokenizer,
+    crowd: Crowd,
     scripted: Scripted,
-    prompt: Sequence[int],
+    drafters: Sequence[Drafter[Any]],
     most: int,
     refused: dict[str, str],
 ) -> dict[int, Curve]:
-    """Verify curves of several sequences in one forward, for 2, 4, 8 … and the most there may be."""
+    """Verify curves of several sequences in one forward, for 2, 4, 8 … and the most there may be; and what drafting for
+    as many at once takes, see `_drafts_of`."""
     out: dict[int, Curve] = {}
+    together = [d for d in drafters if hasattr(d, "propose_rows")]
     for size in sorted({2**i for i in range(1, most.bit_length()) if 2**i <= most} | ({most} if most > 1 else set())):
         try:
-            # Each with a text of its own: sequences that say the same would wake the same experts, too.
-            texts = _varied(prompt, loop.target.spec.vocab_size, size * BATCH_TEXT)
-            runs = [
-                _open(loop, tokenizer, Chain("scripted", (scripted,)), texts[at : at + BATCH_TEXT])
-                for at in range(0, len(texts), BATCH_TEXT)
-            ]
-            batch = Batch()
-            for run in runs:
-                assert run.batch.state is not None
-                batch.join(run.sequence, run.batch.state)
+            batch, runs = crowd.of(scripted, size)
             for turn in range(REPEATS[0] + 1):
                 meter.say(f"measuring {size} at once", 0.87)
                 for width in BATCH_WIDTHS:
-                    for run in runs:
-                        run.dial(width - 1)
-                    began = time.perf_counter()
-                    loop.step(batch)
+                    ms = crowd.step(batch, runs, width - 1)
                     if turn:
-                        meter.add(f"batch {size}", width, (time.perf_counter() - began) * 1e3)
+                        meter.add(f"batch {size}", width, ms)
             out[size] = _rising(meter.curve(f"batch {size}"), flat=False)
+            for drafter in together:
+                _draft_together(meter, crowd, (batch, runs), drafter, size, refused)
         except Cancelled:
             raise
         except Exception as error:  # noqa: BLE001  a grid with a hole serves, see Costs.verify_ms
             refused[f"batch {size}"] = f"could not be measured ({type(error).__name__}: {error})"
     return out
+
+
+def _draft_together(
+    meter: Meter,
+    crowd: Crowd,
+    verify: tuple[Batch, list[Run]],
+    drafter: Drafter[Any],
+    size: int,
+    refused: dict[str, str],
+) -> None:
+    """What a round of a crowd takes more where it drafts than where drafts are free, one right after the other."""
+    if not meter.left(2.0):
+        refused[f"drafts of {drafter.name} for {size} at once"] = "the time for measuring was up"
+        return
+    batch, runs = crowd.of(drafter, size)
+    caps = {drafter.max_draft} if getattr(drafter, "full_block", False) else {1, drafter.max_draft}
+    for turn in range(REPEATS[0]):
+        meter.say(f"measuring {size} at once", 0.87)
+        for cap in sorted(caps):
+            alone, drafting = crowd.step(*verify, cap), crowd.step(batch, runs, cap)
+            if turn:
+                meter.add(f"{drafter.name} {size}", cap, max(0.0, drafting - alone))
+
+
+def _drafts_of(meter: Meter, drafter: Drafter[Any], size: int) -> Curve | None:
+    points = meter.curve(f"{drafter.name} {size}")
+    return _rising(points, flat=bool(getattr(drafter, "full_block", False))) if points else None
 
 
 def _rising(points: dict[int, float], *, flat: bool) -> Curve:

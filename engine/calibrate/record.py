@@ -97,6 +97,7 @@ class Calibration:
             "slope": costs.slope.as_dict(8),
             "base_depth": costs.base_depth,
             "batch": {str(b): curve.as_dict() for b, curve in costs.batch.items()},
+            "draft_batch": {str(b): curve.as_dict() for b, curve in costs.drafter_batch.items()},
             "longest": self.longest,
             "prior": asdict(self.prior) if self.prior else None,
             "measured_at": self.measured_at,
@@ -126,6 +127,7 @@ class Calibration:
                 slope=_curve(entry["slope"]),
                 base_depth=int(entry["base_depth"]),
                 batch={int(b): _curve(points) for b, points in entry["batch"].items()},
+                drafter_batch={int(b): _curve(points) for b, points in entry.get("draft_batch", {}).items()},
             )
             return cls(
                 identity=Identity(**entry["identity"]),

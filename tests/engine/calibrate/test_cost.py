@@ -1,6 +1,7 @@
 """Cost model: curves, expected tokens, derived caps, and the knee."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,22 @@ def test_batch_and_depth_are_priced():
     flat, steep = best_cap(costs, constant(0.8), 7), best_cap(costs, constant(0.8), 7, rows=4)
     assert flat == 7
     assert steep < flat
+
+
+def test_drafts_made_together_cost_what_was_measured_and_else_a_share_each():
+    verify, batch = Curve.of({1: 10, 8: 10}), {4: Curve.of({1: 12, 8: 12})}
+    apart = Costs(verify, Curve.of({1: 2, 7: 3}), batch=batch)
+    assert apart.draft_ms(7, 4) == 12
+    assert apart.round_ms(7, rows=4) == 24
+    together = replace(apart, drafter_batch={2: Curve.of({1: 2.5, 7: 3.5}), 4: Curve.of({1: 3, 7: 5})})
+    assert together.draft_ms(7) == 3
+    assert together.draft_ms(7, 2) == 3.5
+    assert together.draft_ms(7, 3) == together.draft_ms(7, 4) == together.draft_ms(7, 9) == 5
+    assert together.round_ms(7, rows=4) == 17
+    assert together.without_draft().round_ms(7, rows=4) == 12
+    # What it costs decides: at this acceptance a draft for four pays only where it is made for all at once.
+    kept = constant(0.35)
+    assert rate(together, kept, 2, rows=4) > rate(together, kept, 0, rows=4) > rate(apart, kept, 2, rows=4)
 
 
 def test_depth_only_shortens():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,6 +63,42 @@ def test_a_batch_has_a_grid_of_its_own(loop: Loop):
     costs = found.costs("lookup")
     assert costs.verify_ms(4, rows=3) == found.batch[3](4)
     assert not found.refused
+
+
+class Together(ScriptedDrafter):
+    """Takes a moment for any number of rows."""
+
+    asked: list[int]
+
+    def propose_rows(self, contexts: Any, pendings: Any, ks: Any, samplers: Any) -> Any:
+        self.asked.append(len(contexts))
+        time.sleep(0.02)
+        return [self.propose(*row) for row in zip(contexts, pendings, ks, samplers, strict=True)]
+
+
+def test_drafts_for_several_rows_have_a_price_of_their_own(loop: Loop):
+    both = Together(lambda ids, k: [7] * k, name="both", max_draft=4, taps=(0, 1))
+    block = Together(lambda ids, k: [7] * k, name="block", max_draft=4, taps=(0, 1))
+    block.full_block = True  # pyright: ignore[reportAttributeAccessIssue]
+    both.asked, block.asked = [], []
+    found = measure(loop, ByteTokenizer(), [both, block, drafter("alone")], PROMPT, budget_s=20, most_rows=3)
+    assert sorted(found.draft_batch["both"]) == sorted(found.draft_batch["block"]) == [2, 3]
+    assert [c for c, _ in found.draft_batch["both"][3].points] == [1, 4]
+    assert len(found.draft_batch["block"][3].points) == 1
+    assert found.draft_batch["alone"] == {}
+    assert set(both.asked) == {2, 3}
+    costs = found.costs("both")
+    assert costs.draft_ms(4, 3) == found.draft_batch["both"][3](4) > 10
+    assert not found.refused
+
+
+def test_without_time_left_drafts_are_priced_one_by_one(loop: Loop):
+    both = Together(lambda ids, k: [7] * k, name="both", max_draft=4, taps=(0, 1))
+    both.asked = []
+    found = measure(loop, ByteTokenizer(), [both], PROMPT, budget_s=0.0, most_rows=2)
+    assert found.draft_batch["both"] == {}
+    assert "time" in found.refused["drafts of both for 2 at once"]
+    assert found.costs("both").draft_ms(4, 2) == 2 * found.drafts["both"](4)
 
 
 def test_a_full_block_drafter_has_one_price(loop: Loop):

@@ -31,6 +31,7 @@ def calibration(target: str = "t1", libraries: str = "mlx 1", at: str = "2026-11
         Curve.of({1: 0.0001}),
         64,
         {2: Curve.of({1: 15.0, 8: 30.0})},
+        {2: Curve.of({1: 1.5, 7: 2.5})},
     )
     return Calibration(
         identity=Identity(target, "d1", "chip x2", libraries),
@@ -57,6 +58,14 @@ def test_round_trip(store: Store):
     assert store.put(calibration())
     assert store.get(calibration().key) == calibration()
     assert not store.notes
+
+
+def test_an_entry_from_before_drafts_were_made_together_is_read(store: Store):
+    entry = calibration().as_json()
+    del entry["draft_batch"]
+    older = Calibration.from_json(entry)
+    assert older.costs == replace(calibration().costs, drafter_batch={})
+    assert older.costs.draft_ms(7, 2) == 2 * older.costs.draft_ms(7)
 
 
 def test_a_library_upgrade_measures_again_and_keeps_the_old_entry_to_show(store: Store):
