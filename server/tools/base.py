@@ -158,6 +158,22 @@ class ToolParser(ABC):
         self._calls += 1
         self._open = False
 
+    def listed(self, one: Callable[[], Reading]) -> Reading:
+        """What `one` reads, alone or several times between brackets."""
+        source = self._source
+        yield from source.space()
+        many = yield from source.accept("[")
+        while True:
+            yield from source.space()
+            yield from one()
+            source.mark()
+            yield from source.space()
+            if not (many and (yield from source.accept(","))):
+                break
+        if many:
+            yield from source.accept("]")
+            yield from source.space()
+
     # The machine ------------------------------------------------------------------------------------------------------
 
     def _run(self) -> Generator[None, None, None]:

@@ -49,20 +49,9 @@ class HermesParser(ToolParser):
     closer = "</tool_call>"
 
     def calls(self) -> Reading:
-        source = self._source
-        yield from source.accept(self.openers[0])
-        yield from source.space()
-        many = yield from source.accept("[")
-        while True:
-            yield from source.space()
-            yield from self._call()
-            yield from source.space()
-            if not (many and (yield from source.accept(","))):
-                break
-        if many:
-            yield from source.accept("]")
-            yield from source.space()
-        yield from source.accept(self.closer)
+        yield from self._source.accept(self.openers[0])
+        yield from self.listed(self._call)
+        yield from self._source.accept(self.closer)
 
     def _call(self) -> Reading:
         source = self._source
