@@ -1,10 +1,12 @@
-"""What drawing a streamed answer costs: the real app on a real pseudo terminal, a scripted engine behind it.
+"""What drawing a streamed answer and paging through a conversation cost: the real app on a real pseudo terminal, a
+scripted engine behind it.
 
     python benchmarks/render.py [--tokens 4000] [--rate 200] [--turns 0]
 
-Prints one JSON line and a table: processor milliseconds of the whole process per drawing, for each 500 tokens. The
-answer is prose, lists, code, a table, CJK and emoji. `--turns` puts that many finished turns before it, and pages
-through all of them to the beginning and back to the end first, as a reader would; what a page costs is said too.
+Prints one JSON line and tables: processor milliseconds of the whole process per drawing, for each 500 tokens. The
+answer is prose, lists, code, a table, CJK and emoji. `--turns N` puts N finished turns before it and pages through all
+of them first, as a reader would, to the beginning and back to the end, at two widths, in turn with a chat of 24 such
+turns. "scroll ratio" is a page of the long chat by one of the short chat on the same way.
 """
 
 from __future__ import annotations
@@ -13,22 +15,27 @@ import argparse
 import asyncio
 import json
 import os
-import pty
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.terminal import SIZE, idle, measured, resize, run_app
 from engine.core import Round, Tokens
 
+if TYPE_CHECKING:
+    from tui.app import ChatApp
+    from tui.chat import Chat
+
 BUCKET = 500
-SIZE = (36, 120)
+SHORT = 24
+"""Turns of the chat that the long one is compared with: it scrolls, and has the same answers."""
+NARROW = 90
 
 SECTION = """## Part {n}
 
@@ -82,70 +89,53 @@ def main() -> int:
         child(args)
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "out.json"
-        command = [sys.executable, __file__, "--child", str(out), "--tokens", str(args.tokens)]
-        command += ["--rate", str(args.rate), "--turns", str(args.turns)]
-        tail = on_terminal(command, folder)
-        if not out.exists():
-            print(f"the app did not finish; it said at last:\n{tail!r}", file=sys.stderr)
-            return 1
-        result: dict[str, Any] = json.loads(out.read_text())
+        result = measured(__file__, args, folder)
     print(json.dumps(result))
     print(f"{'tokens':>8} {'drawings':>9} {'ms each':>8} {'ms/token':>9}")
     for row in result["buckets"]:
         print(f"{row['tokens']:>8} {row['drawings']:>9} {row['ms']:>8.2f} {row['ms_token']:>9.3f}")
-    if "pages" in result:
-        print(f"{result['pages']} pages, {result['page_ms']:.1f} ms each, the dearest {result['page_max_ms']:.1f}")
+    for row in result["scroll"]:
+        print(
+            f"{row['way']}: {row['pages']} pages of {row['long'][0]:.1f} ms (95 of 100 below {row['long'][1]:.1f}),",
+            end=" ",
+        )
+        print(f"in a short chat {row['short'][0]:.1f} ({row['short'][1]:.1f})")
+        print(f"    scroll ratio {row['ratio'][0]:.2f}, of the 95th percentiles {row['ratio'][1]:.2f}")
     print(f"last ÷ first: {result['ratio']:.2f}   processor share: {result['share']:.0%}   load {result['load']:.1f}")
     return 0
-
-
-def on_terminal(command: list[str], home: str) -> str:
-    """Run a command on a fresh pseudo terminal of the size above; the last of what it drew."""
-    import fcntl
-    import struct
-    import termios
-
-    pid, fd = pty.fork()
-    if pid == 0:
-        os.environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "DSPARK_HOME": home}
-        os.environ.pop("NO_COLOR", None)
-        os.execv(command[0], command)
-    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
-    tail = b""
-    while True:
-        try:
-            data = os.read(fd, 65536)
-        except OSError:
-            break
-        if not data:
-            break
-        tail = (tail + data)[-4000:]
-    os.waitpid(pid, 0)
-    os.close(fd)
-    return tail.decode("utf-8", "replace")
 
 
 def child(args: argparse.Namespace) -> None:
     """The app; it says hello to itself and leaves when the answer is complete."""
     from engine.config import Config
-    from tests.tui.fakes import FakeEngine, FakeTicket, script
-    from tui.app import ChatApp
-    from tui.chat import Chat, Status, Turn
     from tui.options import Options
 
-    def finished(question: str) -> Turn:
-        turn = Turn(question)
-        for event in script(answer(100)):
-            list(turn.answer.take(event))
-        turn.answer.status = Status.DONE
-        return turn
-
     marks: list[tuple[int, float, float]] = []
+    scroll: list[dict[str, Any]] = []
+
+    async def measure(app: ChatApp) -> None:
+        if args.turns:
+            scroll.extend(await compared(app, args.turns))
+        await app.send("hello")
+        await idle(app)
+        await asyncio.sleep(0.5)
+
+    def drawn(app: ChatApp) -> None:
+        if app.controller.busy or marks:
+            marks.append((app.controller.last.tokens, time.process_time(), time.monotonic()))
+
+    def load(_: Callable[..., None]) -> Any:
+        return paced(args)
+
+    run_app(Options(Config(), loader=load), measure, drawn)
+    Path(args.child).write_text(json.dumps(summary(marks, args) | {"scroll": scroll}))
+
+
+def paced(args: argparse.Namespace) -> Any:
+    """A scripted engine that plays at a rate instead of at once."""
+    from tests.tui.fakes import FakeEngine, FakeTicket, script
 
     class Paced(FakeEngine):
-        """Plays at a rate instead of at once."""
-
         def _play(self, ticket: FakeTicket) -> None:
             time.sleep(1.0)
             ticket.prefilled()
@@ -158,44 +148,65 @@ def child(args: argparse.Namespace) -> None:
                     said += len(event.pieces)
             ticket.finish()
 
-    chat = Chat(turns=[finished(f"Question {n}") for n in range(args.turns)])
-    pages: list[float] = []
+    return Paced()
 
-    class Measured(ChatApp):
-        def on_ready(self) -> None:
-            self.run_worker(self._drive())
 
-        async def _drive(self) -> None:
-            while self.controller.engine is None:
-                await asyncio.sleep(0.1)
-            self.controller.show(chat)
-            await self.transcript.open(chat)
-            await asyncio.sleep(0.3)
-            for direction in (-1, 1):
-                still = 0
-                while chat.turns and still < 8:
-                    begun, before = time.process_time(), self.transcript.scroll_y
-                    self.action_page(direction)
-                    await asyncio.sleep(0.05)
-                    pages.append((time.process_time() - begun) * 1000)
-                    still = still + 1 if self.transcript.scroll_y == before else 0
-            await self.send("hello")
+def conversation(turns: int) -> Chat:
+    """Finished turns, each of a hundred tokens."""
+    from tests.tui.fakes import script
+    from tui.chat import Chat, Status, Turn
 
-        def flush(self) -> None:
-            super().flush()
-            marks.append((self.controller.last.tokens, time.process_time(), time.monotonic()))
+    chat = Chat()
+    for n in range(turns):
+        turn = Turn(f"Question {n}")
+        for event in script(answer(100)):
+            list(turn.answer.take(event))
+        turn.answer.status = Status.DONE
+        chat.turns.append(turn)
+    return chat
 
-        def turn_ended(self, turn: Turn) -> None:
-            threading.Timer(0.5, lambda: self.call_from_thread(self.exit, 0)).start()
 
-    def load(_: Callable[..., None]) -> Any:
-        return Paced()
+async def compared(app: ChatApp, turns: int) -> list[dict[str, Any]]:
+    """Pages of a short and of a long chat, each way, and again after the window became narrower. The short chat several
+    times, for its pages are few. The long one is on the screen at the end."""
+    pages: dict[tuple[str, str], list[float]] = {}
+    for kind in ("short", "short", "long", "short", "short"):
+        chat = conversation(turns if kind == "long" else SHORT)
+        app.controller.show(chat)
+        app.transcript.open(chat)
+        for columns in (SIZE[1], NARROW):
+            resize(SIZE[0], columns)
+            await asyncio.sleep(0.5)
+            for direction, name in ((-1, "up"), (1, "down")):
+                pages.setdefault((f"{name}, {columns} columns", kind), []).extend(await paged(app, direction))
+        resize(*SIZE)
+    chat = conversation(turns)
+    app.controller.show(chat)
+    app.transcript.open(chat)
+    await asyncio.sleep(1.0)
+    out: list[dict[str, Any]] = []
+    for way in sorted({way for way, _ in pages}):
+        short, long = middle(pages[way, "short"]), middle(pages[way, "long"])
+        ratio = [long[0] / short[0], long[1] / short[1]]
+        out.append({"way": way, "pages": len(pages[way, "long"]), "short": short, "long": long, "ratio": ratio})
+    return out
 
-    Measured(Options(Config(), loader=load)).run()
-    result = summary(marks, args)
-    if len(pages) > 2:
-        result |= {"pages": len(pages), "page_ms": statistics.median(pages), "page_max_ms": max(pages)}
-    Path(args.child).write_text(json.dumps(result))
+
+async def paged(app: ChatApp, direction: int) -> list[float]:
+    """Processor milliseconds of each page to the one end."""
+    out: list[float] = []
+    while True:
+        begun, before = time.process_time(), app.transcript.scroll_y
+        app.action_page(direction)
+        await asyncio.sleep(0.05)
+        if app.transcript.scroll_y == before:
+            return out
+        out.append((time.process_time() - begun) * 1000)
+
+
+def middle(ms: list[float]) -> tuple[float, float]:
+    """The median and the 95th percentile."""
+    return statistics.median(ms), statistics.quantiles(ms, n=20)[-1]
 
 
 def summary(marks: list[tuple[int, float, float]], args: argparse.Namespace) -> dict[str, Any]:

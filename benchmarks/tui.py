@@ -15,9 +15,6 @@ import argparse
 import asyncio
 import json
 import os
-import pty
-import re
-import select
 import statistics
 import sys
 import tempfile
@@ -25,13 +22,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.terminal import ROOT, Terminal, idle, measured, run_app
 
 if TYPE_CHECKING:
     from engine.core import Event
+    from tui.app import ChatApp
 
-SIZE = (36, 120)
 PROMPTS = (
     "Explain in a few sentences why the sky is blue during the day and red in the evening.",
     "Give me three tips for a first visit to Amsterdam.",
@@ -55,18 +53,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder:
         pictures = [first_picture(args, folder) for _ in range(3)]
-        out = Path(folder) / "out.json"
-        command = [sys.executable, __file__, "--child", str(out)]
-        for name in ("model", "drafter", "cap", "tokens", "turns", "idle"):
-            command += [f"--{name}", str(getattr(args, name))]
-        terminal = Terminal(command, folder)
-        while terminal.read():
-            pass
-        terminal.end()
-        if not out.exists():
-            print(f"the app did not finish; it said at last:\n{terminal.text[-3000:]}", file=sys.stderr)
-            return 1
-        result: dict[str, Any] = json.loads(out.read_text())
+        result = measured(__file__, args, folder)
     result["first_picture_s"] = pictures
     print(json.dumps(result))
     print(f"{'turn':>4} {'app tok/s':>10} {'without':>8} {'ratio':>6} {'by processor':>13}")
@@ -77,56 +64,6 @@ def main() -> int:
     print("first picture:", ", ".join(f"{s:.2f} s ({cpu:.2f} of processor)" for s, cpu in pictures))
     print(f"load {result['load']:.1f}")
     return 0
-
-
-class Terminal:
-    """A command on a fresh pseudo terminal."""
-
-    def __init__(self, command: list[str], home: str) -> None:
-        import fcntl
-        import struct
-        import termios
-
-        self.begun = time.perf_counter()
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "DSPARK_HOME": home}
-            os.environ.pop("NO_COLOR", None)
-            os.execv(command[0], command)
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
-        self.out = b""
-
-    def read(self) -> bool:
-        """Whether there may be more."""
-        if not select.select([self.fd], [], [], 0.5)[0]:
-            return True
-        try:
-            data = os.read(self.fd, 65536)
-        except OSError:
-            return False
-        self.out = (self.out + data)[-1_000_000:]
-        return bool(data)
-
-    @property
-    def text(self) -> str:
-        return re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[=>]", "", self.out.decode("utf-8", "replace"))
-
-    def processor(self) -> float:
-        """Seconds of processor so far; 0 where /proc does not tell."""
-        try:
-            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def end(self) -> None:
-        import contextlib
-        import signal
-
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        os.close(self.fd)
 
 
 def first_picture(args: argparse.Namespace, home: str) -> tuple[float, float]:
@@ -168,91 +105,83 @@ class Marks:
 def child(args: argparse.Namespace) -> None:
     """The app; it asks itself, and leaves when it has its numbers."""
     from engine.config import Config
-    from tui.app import ChatApp
     from tui.options import Options
 
     result: dict[str, Any] = {"bench": "tui", "drafter": args.drafter, "tokens": args.tokens, "turns": []}
 
-    class Measured(ChatApp):
-        marks: Marks | None = None
-
-        def on_ready(self) -> None:
-            put = self.bridge.put
-
-            def heard(event: Event) -> None:
-                if self.marks is not None:
-                    self.marks.hear(event)
-                put(event)
-
-            self.bridge.put = heard  # type: ignore[method-assign]
-            self.run_worker(self._drive())
-
-        async def _drive(self) -> None:
-            while self.controller.engine is None:
-                await asyncio.sleep(0.2)
-                if self.load_error:
-                    raise SystemExit(self.load_error)
-            await asyncio.sleep(1.0)
-            for n in range(args.turns + 1):  # the first warms up
-                prompt = PROMPTS[n % len(PROMPTS)]
-                pair: dict[str, Marks] = {}
-                for way in ("app", "without") if n % 2 else ("without", "app"):
-                    pair[way] = await (self._through(prompt) if way == "app" else self._without(prompt))
-                    await asyncio.sleep(0.5)
-                if n:
-                    app, bare = pair["app"], pair["without"]
-                    assert app.tokens == bare.tokens
-                    result["turns"].append(
-                        {
-                            "app": app.rate(0),
-                            "without": bare.rate(0),
-                            "clock": app.rate(0) / bare.rate(0),
-                            "processor": app.rate(1) / bare.rate(1),
-                        }
-                    )
-            await asyncio.sleep(2.0)
-            begun = time.process_time()
-            await asyncio.sleep(args.idle)
-            result["idle_ms"] = (time.process_time() - begun) * 1000
-            self.exit(0)
-
-        async def _through(self, prompt: str) -> Marks:
-            await self.new_chat()
-            self.marks = marks = Marks()
-            await self.send(prompt)
-            while self.controller.busy:
-                await asyncio.sleep(0.05)
-            return marks
-
-        async def _without(self, prompt: str) -> Marks:
-            from engine.core import Failed, Finished
-
-            engine: Any = self.controller.engine
-            marks, done = Marks(), asyncio.Event()
-            loop = asyncio.get_running_loop()
-
-            def hear(event: Event) -> None:
-                marks.hear(event)
-                if isinstance(event, Finished | Failed):
-                    loop.call_soon_threadsafe(done.set)
-
-            ids = engine.format.prompt([{"role": "user", "content": prompt}]).ids
-            engine.submit(self.controller.effective.request(ids), hear)
-            await done.wait()
-            return marks
+    async def measure(app: ChatApp) -> None:
+        ask = Asking(app)
+        for n in range(args.turns + 1):  # the first warms up
+            pair = await ask.both_ways(PROMPTS[n % len(PROMPTS)], first="app" if n % 2 else "without")
+            if n:
+                result["turns"].append(pair)
+        await asyncio.sleep(2.0)
+        begun = time.process_time()
+        await asyncio.sleep(args.idle)
+        result["idle_ms"] = (time.process_time() - begun) * 1000
 
     config = Config(
         model=args.model, drafter=args.drafter, cap=args.cap, max_tokens=args.tokens, sources={"cap": "flag"}
     )
-    app = Measured(Options(config))
-    app.run()
+    run_app(Options(config), measure)
     for name in ("clock", "processor"):
         result[name] = statistics.median(turn[name] for turn in result["turns"])
-    engine = app.controller.engine
-    if engine is not None:
-        engine.close()
     result["load"] = os.getloadavg()[0]
     Path(args.child).write_text(json.dumps(result))
+
+
+class Asking:
+    """Has the model of an app answer, through the app and without it."""
+
+    def __init__(self, app: ChatApp) -> None:
+        self._app = app
+        self._marks: Marks | None = None
+        put = app.bridge.put
+
+        def heard(event: Event) -> None:
+            if self._marks is not None:
+                self._marks.hear(event)
+            put(event)
+
+        app.bridge.put = heard  # type: ignore[method-assign]
+
+    async def both_ways(self, prompt: str, first: str) -> dict[str, float]:
+        pair: dict[str, Marks] = {}
+        for way in ("app", "without") if first == "app" else ("without", "app"):
+            pair[way] = await (self._through(prompt) if way == "app" else self._without(prompt))
+            await asyncio.sleep(0.5)
+        app, bare = pair["app"], pair["without"]
+        assert app.tokens == bare.tokens
+        return {
+            "app": app.rate(0),
+            "without": bare.rate(0),
+            "clock": app.rate(0) / bare.rate(0),
+            "processor": app.rate(1) / bare.rate(1),
+        }
+
+    async def _through(self, prompt: str) -> Marks:
+        await self._app.new_chat()
+        self._marks = marks = Marks()
+        await self._app.send(prompt)
+        await idle(self._app)
+        return marks
+
+    async def _without(self, prompt: str) -> Marks:
+        from engine.core import Failed, Finished
+
+        engine: Any = self._app.controller.engine
+        marks, done = Marks(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def hear(event: Event) -> None:
+            marks.hear(event)
+            if isinstance(event, Finished | Failed):
+                loop.call_soon_threadsafe(done.set)
+
+        ids = engine.format.prompt([{"role": "user", "content": prompt}]).ids
+        engine.submit(self._app.controller.effective.request(ids), hear)
+        await done.wait()
+        return marks
 
 
 if __name__ == "__main__":

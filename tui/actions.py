@@ -14,7 +14,6 @@ from tui.keys import KEYS
 from tui.prefs import Prefs, Wishes, save
 from tui.terminal_input import Wheel
 from tui.widgets.answer_view import View
-from tui.widgets.loading import Notice
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -183,7 +182,7 @@ class Actions(Base):
         if failed is None or self.controller.busy or self.controller.engine is None:
             self.say("There is nothing to try again.")
             return
-        await self.transcript.drop(failed)
+        self.transcript.drop(failed)
         await self.begin(self.controller.again(failed))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -229,4 +228,4 @@ class Actions(Base):
         themes = (f"The theme {f.path} was left out: {f.reason}." for f in self.known_themes.failures)
         notes = [*self.controller.start.notes, *self.wishes.notes, *themes]
         if notes:
-            await self.transcript.notice(Notice(Content(clean("\n".join(notes))), classes="told"))
+            self.transcript.tell(Content(clean("\n".join(notes))))

@@ -47,11 +47,9 @@ from tui.screen_commands import ScreenCommands
 from tui.screens.main import MainScreen
 from tui.terminal_input import driver as filtered
 from tui.theme import ANSI, defaults, to_textual
-from tui.widgets.answer_view import AnswerView
 from tui.widgets.attachments import Attachments
 from tui.widgets.composer import Composer
 from tui.widgets.header import ChatHeader, HeaderState
-from tui.widgets.loading import Notice
 from tui.widgets.ribbon import Ribbon
 from tui.widgets.side_bar import SideBar
 from tui.widgets.status_row import StatusRow
@@ -100,7 +98,7 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
         self.controller.chat.system = options.config.system
         self.bridge = Bridge(lambda: self.post_message(self.EventsWaiting()))
         self.history = history or History()
-        self._touched: set[AnswerView] = set()
+        self._touched: dict[str, Turn] = {}
         self._panels_at = 0.0
         self._unseen = 0
         self._draining = False
@@ -157,7 +155,7 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
         self.composer = self.query_one(Composer)
         self.begin_completing()
         self.composer.focus()
-        await self.transcript.notice(Notice(id="notice"))
+        self.transcript.tell(Content(""), "notice")
         await self.report_oddities()
         self.restore_look()
         self.show_header()
@@ -177,13 +175,13 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
             if controller.engine is None:
                 self.start_loading()
             return
-        await self.transcript.dismiss("notice")
+        self.transcript.dismiss("notice")
         await self.begin(controller.begin(text))
 
     async def begin(self, turn: Turn) -> None:
         """Put a turn on the screen and have it answered."""
         self.name_pictures(turn)
-        await self.transcript.add(turn)
+        self.transcript.add(turn)
         self.turn_began(turn)
         self.show_header()
         self._submit(turn)
@@ -233,7 +231,7 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
         if owner is None:
             return
         if view is not None:
-            self._touched.add(view)
+            self._touched[owner.id] = owner
         if isinstance(event, Tokens) and not self.transcript.following:
             self._unseen += len(event.pieces)
         self.turn_progressed(owner, event)
@@ -243,8 +241,8 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
 
     def flush(self) -> None:
         """Draw what changed."""
-        for view in self._touched:
-            view.flush()
+        for turn in self._touched.values():
+            self.transcript.flush(turn)
         self._touched.clear()
         self.show_pill()
         now = time.monotonic()

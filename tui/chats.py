@@ -130,7 +130,7 @@ class Chats(Base):
                 turn.answer.status, turn.answer.error = Status.STOPPED, ""  # nothing went wrong
                 self._save(turn)
         self.controller.show(chat)
-        await self.transcript.open(chat)
+        self.transcript.open(chat)
         self.show_header()
         self.show_figures()
 
@@ -148,7 +148,7 @@ class Chats(Base):
         gone = chat.turns[chat.turns.index(old) :]
         del chat.turns[-len(gone) :]
         for each in reversed(gone):
-            await self.transcript.drop(each)
+            self.transcript.drop(each)
         await self.begin(self.controller.begin(text or old.user))
         return None
 

@@ -20,11 +20,11 @@ from textual.message import Message
 from engine.config import Config
 from engine.errors import Cancelled, DsparkError
 from engine.sanitize import clean, one_line
-from tui.engine_port import EngineLike, Progress, give_back
+from tui.engine_port import EngineLike, Progress, give_back, settle_memory
 from tui.model_port import Models, ModelsLike, held
 from tui.screens.models import ModelsScreen, gigabytes
 from tui.stats import Tally
-from tui.widgets.loading import Notice, failure_text, progress_text, welcome_text
+from tui.widgets.loading import failure_text, progress_text, welcome_text
 from tui.widgets.task_row import TaskRow
 
 if TYPE_CHECKING:
@@ -189,9 +189,8 @@ class Loading(Base):
 
     def show_progress(self, progress: Progress) -> None:
         """In the empty conversation, or in a row of its own."""
-        notices = list(self.query("#notice").results(Notice))
-        if notices and self.controller.engine is None:
-            notices[0].say(progress_text(progress, self.transcript.size.width))
+        text = progress_text(progress, self.transcript.size.width)
+        if self.controller.engine is None and self.transcript.retell("notice", text):
             self.query_one(TaskRow).show(None)
         else:
             self.query_one(TaskRow).show(progress, "/model stop stops it")
@@ -215,20 +214,11 @@ class Loading(Base):
             if calm:
                 self.say(text)
             else:
-                await self.transcript.notice(Notice(Content(clean(f"⚠ {text}")), classes="told"))
-                self.transcript.anchor()
+                self.transcript.tell(Content(clean(f"⚠ {text}")))
         else:
             self.load_error = event.text
-            await self._complain(event.text)
+            self.transcript.tell(failure_text(event.text), "notice")
         self.refresh_bindings()
-
-    async def _complain(self, sentence: str) -> None:
-        notices = list(self.query("#notice").results(Notice))
-        if notices:
-            notices[0].say(failure_text(sentence))
-        else:
-            await self.transcript.notice(Notice(failure_text(sentence), id="notice"))
-            self.transcript.anchor()
 
     async def on_loading_loaded(self, event: Loaded) -> None:
         job = event.job
@@ -252,13 +242,12 @@ class Loading(Base):
         controller.start = replace(controller.start, model=job.config.model, drafter=job.config.drafter)
         controller.session = Tally()
         name = engine.spec.name
+        if not self.is_headless:
+            settle_memory()
         self.transcript.decode, self.transcript.model = getattr(engine.tokenizer, "decode", None), name
         self.remember(recent="\n".join([name, *(n for n in self.recent if n != name)][:RECENT]))
-        notices = list(self.query("#notice").results(Notice))
-        if notices and not controller.chat.turns:
-            notices[0].say(welcome_text(name, engine.drafter))
-        else:
-            await self.transcript.dismiss("notice")
+        if controller.chat.turns or not self.transcript.retell("notice", welcome_text(name, engine.drafter)):
+            self.transcript.dismiss("notice")
             if not first:
                 self.say(f"{name} is ready; the chat goes on with it.")
         self.show_header()
@@ -326,6 +315,5 @@ class Loading(Base):
         self.unloaded = name
         await self._let_go()
         text = f"{name} is unloaded ({size / 2**20:.0f} MB). The next message loads it again."
-        for notice in self.query("#notice").results(Notice):
-            notice.say(Content(text))
+        self.transcript.retell("notice", Content(text))
         return text

@@ -38,7 +38,7 @@ class Reading(Base):
     """The turn whose message is being written anew."""
 
     async def action_block(self, by: int) -> None:
-        if not await self.transcript.step(by):
+        if not self.transcript.step(by):
             self.say("There is nothing to point at yet.")
             return
         self.transcript.focus(scroll_visible=False)

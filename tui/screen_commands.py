@@ -21,7 +21,6 @@ from tui.screens.sessions import SessionsScreen
 from tui.screens.settings import SettingsScreen
 from tui.widgets.answer_view import View
 from tui.widgets.composer import Composer
-from tui.widgets.loading import Notice
 from tui.widgets.ribbon import Ribbon
 
 log = logging.getLogger("dspark.tui")
@@ -84,8 +83,7 @@ class ScreenCommands(Base):
         if "\n" not in text and len(text) < 120:
             self.say(text)
         else:
-            await self.transcript.notice(Notice(Content(clean(text)), classes="told"))
-            self.transcript.anchor()
+            self.transcript.tell(Content(clean(text)))
 
     async def screen_command(self, name: str, words: str) -> str | None:
         """The commands that need a screen."""
@@ -181,7 +179,7 @@ class ScreenCommands(Base):
             await self.open_chat(chosen)
         turn = self.controller.chat.find(screen.words) if chosen is not None else None
         if turn is not None:
-            await self.transcript.reveal(turn)
+            self.transcript.reveal(turn)
 
     async def action_new_chat(self) -> None:
         await self.new_chat()

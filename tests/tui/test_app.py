@@ -19,7 +19,8 @@ from tui.app import ChatApp
 from tui.chat import Status
 from tui.engine_port import Progress
 from tui.options import Options
-from tui.widgets.answer_view import AnswerView, View
+from tui.widgets.answer_view import View
+from tui.widgets.transcript import Transcript
 
 NASTY = [
     *("[/foo]", "[bold", "[a](b)", "[red]x[/red]", "[@click=app.quit]x[/]", "[[", "]]", "[/]", "[$primary]", "\\[x]"),
@@ -334,7 +335,7 @@ async def test_o51_streamed_code_survives_resize_theme_and_view_changes() -> Non
         for change in (
             lambda: pilot.resize_terminal(90, 30),
             lambda: pilot.press("f4", "f4", "f4"),
-            lambda: pilot.click(AnswerView),
+            lambda: pilot.click(Transcript, offset=(4, 2)),
             lambda: pilot.resize_terminal(120, 36),
         ):
             await change()
@@ -344,7 +345,7 @@ async def test_o51_streamed_code_survives_resize_theme_and_view_changes() -> Non
             app.theme = name
             await pilot.pause()
             assert "body stays" in shown(app)
-        await app.transcript.open(app.controller.chat)  # every widget is made anew
+        app.transcript.open(app.controller.chat)  # every row is made anew
         await wait_until(pilot, lambda: "body stays" in shown(app))
         ticket.say(*script("second = 2\n```\n", start=30))
         ticket.finish()
@@ -362,10 +363,9 @@ async def test_no_color_uses_attributes(monkeypatch: pytest.MonkeyPatch) -> None
         ticket.prefilled()
         ticket.say(*script("looked up text", source=Source.LOOKUP))
         await wait_until(pilot, lambda: "looked up" in shown(app))
-        view = app.query_one(AnswerView)
-        styles = {view._style("", code).underline for code in (1, 3)}
+        styles = {app.transcript.style("", code).underline for code in (1, 3)}
         assert styles == {None, True} or styles == {False, True}
-        assert view._style("", 1).bold
+        assert app.transcript.style("", 1).bold
 
 
 async def test_o53_selection_copies_without_added_newlines() -> None:
@@ -379,9 +379,9 @@ async def test_o53_selection_copies_without_added_newlines() -> None:
         ticket.finish()
         await wait_until(pilot, lambda: not app.controller.busy)
         await pilot.pause(0.1)
-        selected = app.query_one(AnswerView).get_selection(SELECT_ALL)
+        selected = app.transcript.get_selection(SELECT_ALL)
         assert selected is not None
-        assert selected[0].strip() == text
+        assert selected[0] == f"You › go\n\n{text}"
 
 
 def test_nothing_heavy_is_imported_before_the_first_frame() -> None:
@@ -437,9 +437,10 @@ async def test_no_row_is_cut() -> None:
         ticket.finish()
         await wait_until(pilot, lambda: not app.controller.busy)
         await pilot.pause(0.1)
-        view = app.query_one(AnswerView)
-        drawn = [view.render_line(y).text.rstrip() for y in range(view.size.height)]
-        assert " ".join(drawn[: len(view._doc)]) == words
+        view = app.transcript.answer(app.controller.chat.turns[0])
+        assert view is not None
+        drawn = [app.transcript.render_line(y).text.strip() for y in range(3, 3 + view.said)]
+        assert " ".join(drawn) == words
 
 
 async def test_reasoning_is_folded_counted_and_kept_out_of_the_reply() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from textual.content import Content
@@ -51,9 +50,9 @@ def drawn(text: str) -> list[str]:
     for event in script(f"a {text} b"):
         list(answer.take(event))
     list(answer.take(Failed("", RuntimeError(text))))
-    user: Any = UserView(text, (text,))
+    user = UserView(text, (text,))
+    said = "\n".join(user.line(y).text for y in range(user.rows(400)))
     contents: list[Content] = [
-        user._said,
         header(HeaderState(text, text, "draft", "k=1", text, text, 1, 2), 200),
         progress_text(Progress(text, 1, 2), 100),
         failure_text(text),
@@ -62,7 +61,7 @@ def drawn(text: str) -> list[str]:
         text_around(answer, 0),
     ]
     lines = [*footer_lines(answer, 60), *thought_lines(answer, 60, True)]
-    return [*(c.plain for c in contents), *(line.text for line in lines), title_of(text)]
+    return [said, *(c.plain for c in contents), *(line.text for line in lines), title_of(text)]
 
 
 def test_o52_fifty_nasty_strings_are_literal_wherever_text_of_strangers_is_drawn() -> None:

@@ -51,23 +51,27 @@ async def test_the_block_under_the_cursor_is_marked_and_in_view() -> None:
             await exchange(
                 app, pilot, engine, f"question {n}", f"answer {n}\n\n" + "\n\n".join(f"p{i}" for i in range(8))
             )
+        pointed = None
         for n in range(24):
             await pilot.press("alt+up" if n == 0 else "k")
             await pilot.pause()
             pointed = app.transcript.pointed
             assert pointed is not None
-            turn, part = pointed
-            view = app.transcript.answer(turn)
-            assert view is not None
-            assert list(view._marked) == ([] if part is None else list(range(part.first, part.last)))
-            if part is not None:
-                await wait_until(pilot, lambda v=view, p=part: in_view(app, v.region.y + p.first))
+            rows = marked(app)
+            text = app.transcript.answer(pointed[0])
+            assert text is not None
+            said = pointed[0].user if pointed[1] is None else text.source(pointed[1])
+            assert [row.strip() for row in rows] == [f"You › {said}" if pointed[1] is None else said]
         await pilot.press("alt+down")
         assert app.transcript.pointed != pointed
 
 
-def in_view(app: ChatApp, row: int) -> bool:
-    return app.transcript.region.y <= row < app.transcript.region.bottom
+def marked(app: ChatApp) -> list[str]:
+    """Rows in view that have the look of the block cursor."""
+    transcript = app.transcript
+    mark = transcript.component("pointed").bgcolor
+    rows = [transcript.render_line(y) for y in range(transcript.size.height)]
+    return [row.text for row in rows if all(s.style is not None and s.style.bgcolor == mark for s in row)]
 
 
 async def test_edit_and_regenerate_in_the_middle_make_branches() -> None:

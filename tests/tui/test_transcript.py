@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from textual.geometry import Offset
 from textual.pilot import Pilot
-from textual.selection import SELECT_ALL
+from textual.screen import Screen
+from textual.selection import Selection
 
 from tests.tui.drive import ask, running, shown, wait_until
 from tests.tui.fakes import script
 from tui.app import ChatApp
 from tui.chat import Chat, Status, Turn
-from tui.widgets.answer_view import AnswerView
+from tui.markdown.document import Document
+from tui.widgets import entries
+from tui.widgets.line_view import PAD
+from tui.widgets.transcript import Transcript
 from tui.widgets.window import MARGIN, edges, entry_at, wanted
 
 TURNS = 200
@@ -36,15 +42,14 @@ def conversation(turns: int = TURNS) -> Chat:
 async def opened(app: ChatApp, pilot: Pilot[Any], chat: Chat | None = None) -> Chat:
     chat = chat or conversation()
     app.controller.show(chat)
-    await app.transcript.open(chat)
+    app.transcript.open(chat)
     await still(app, pilot)
     return chat
 
 
 async def still(app: ChatApp, pilot: Pilot[Any]) -> None:
-    """Wait until the window has moved where it must."""
+    """Wait until all is drawn."""
     await pilot.pause()
-    await wait_until(pilot, lambda: not app.transcript._moving)
     await pilot.pause()
 
 
@@ -59,20 +64,93 @@ def arranged(app: ChatApp) -> int:
 
 async def test_a_layout_visits_no_more_widgets_after_two_hundred_turns() -> None:
     async with running(size=(120, 36)) as (app, pilot, engine):
-        before = arranged(app)
+        await opened(app, pilot, conversation(12))
+        few = arranged(app)
         await opened(app, pilot)
-        most = arranged(app)
+        assert arranged(app) == few
         for share in (0.9, 0.6, 0.3, 0.0, 0.02, 0.5, 1.0):
             app.transcript.scroll_to(y=share * app.transcript.max_scroll_y, animate=False)
             await still(app, pilot)
-            most = max(most, arranged(app))
+            assert arranged(app) == few
             assert questions(app)
         ticket = await ask(pilot, engine, "and now")
         ticket.prefilled()
         ticket.say(*script("streamed words " * 200))
-        await wait_until(pilot, lambda: not app._draining)
+        await wait_until(pilot, lambda: len(app.controller.last.ticks) > 100 and not app._draining)
         assert app.transcript.following
-        assert max(most, arranged(app)) < before + 110, "as many as five screens hold, whatever lies before them"
+        assert arranged(app) <= few + 1, "the composer may suggest something; the conversation adds nothing"
+
+
+@dataclass
+class Work:
+    """What drawing did: answers parsed, rows drawn from lines, rows looked at, layouts of the screen."""
+
+    parsed: int = 0
+    drawn: int = 0
+    lines: int = 0
+    layouts: int = 0
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> Work:
+    work = Work()
+
+    def count(owner: type, name: str, field: str) -> None:
+        real = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            setattr(work, field, getattr(work, field) + 1)
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(Document, "settle", "parsed")
+    count(Transcript, "draw", "drawn")
+    count(Transcript, "paint_line", "lines")
+    count(Screen, "_refresh_layout", "layouts")
+    return work
+
+
+async def test_a_page_costs_the_same_in_a_short_and_in_a_long_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what is done, not by the clock: never more than the view and the screen that comes near, nowhere a layout."""
+    monkeypatch.setattr(entries, "KEPT", 300)
+    monkeypatch.setattr(entries, "DRAWN", 100)
+    work = watched(monkeypatch)
+    page = 30
+    async with running(size=(120, 36)) as (app, pilot, _):
+        for turns in (20, TURNS):
+            await opened(app, pilot, conversation(turns))
+            for resize in (False, True):
+                if resize:
+                    await pilot.resize_terminal(90, 36)
+                    await still(app, pilot)
+                for direction in (-1, 1):
+                    before = -1.0
+                    while app.transcript.scroll_y != before:
+                        before = app.transcript.scroll_y
+                        work.parsed = work.drawn = work.lines = work.layouts = 0
+                        app.action_page(direction)
+                        await still(app, pilot)
+                        assert work.lines <= page
+                        assert work.drawn <= page
+                        assert work.parsed <= 2 * page // 3, "a turn has three rows at least"
+                        assert not work.layouts
+            held = [entry for entry in app.transcript.column if entry.answer is not None]
+            assert sum(entry.rows for entry in held) < entries.KEPT + 5 * page
+            assert sum(len(entry.strips) for entry in app.transcript.column) < entries.DRAWN + 5 * page
+            await pilot.resize_terminal(120, 36)
+
+
+async def test_a_page_that_was_seen_is_drawn_from_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = watched(monkeypatch)
+    async with running(size=(120, 36)) as (app, pilot, _):
+        await opened(app, pilot)
+        for direction in (-1, 1):
+            work.parsed = work.drawn = 0
+            for _ in range(8):
+                app.action_page(direction)
+                await still(app, pilot)
+            assert bool(work.drawn) == (direction < 0)
+        assert not work.parsed
 
 
 async def test_every_turn_is_there() -> None:
@@ -106,13 +184,16 @@ def column(app: ChatApp) -> list[str]:
 
 
 def exact(app: ChatApp) -> None:
-    """The spacers are as tall as what they stand for."""
+    """What is near the view is as high as it was said to be, and all of it has the height that the scrollbar shows."""
     transcript = app.transcript
-    rows = sum(entry.rows for entry in transcript._entries)
-    assert transcript.virtual_size.height == max(rows + 1, transcript.size.height)
-    starts = transcript._starts()
-    for i in transcript.mounted:
-        assert transcript._entries[i].widgets[0].virtual_region.y == starts[i] - 1
+    column = transcript.column
+    assert transcript.virtual_size.height == 1 + sum(entry.rows for entry in column)
+    first, last = wanted(column.starts, transcript.scroll_y, transcript.size.height)
+    for entry in column.entries[first:last]:
+        assert entry.user is not None
+        assert entry.answer is not None
+        assert entry.width == transcript.text_width
+        assert entry.rows == entry.user.rows(entry.width) + entry.answer.rows(entry.width)
 
 
 @pytest.mark.parametrize("width", [60, 100, 140])
@@ -136,7 +217,6 @@ async def test_an_answer_streams_far_below_the_view() -> None:
         await still(app, pilot)
         view, offset = column(app), app.transcript.scroll_offset.y
         turn = app.controller.chat.turns[-1]
-        assert app.transcript.answer(turn) is None
         for i in range(20):
             ticket.say(*[e for e in script(f"\n\nmore {i}") if not hasattr(e, "drafted")])
         await wait_until(pilot, lambda: "new tokens" in shown(app))
@@ -150,7 +230,8 @@ async def test_an_answer_streams_far_below_the_view() -> None:
         assert "the beginning" in app.transcript.answer(turn).answer.text  # type: ignore[union-attr]
 
 
-async def test_folding_survives_leaving_the_view() -> None:
+async def test_folding_survives_leaving_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "KEPT", 0)
     chat = conversation(60)
     answer = chat.turns[0].answer
     answer.thought_ranges, answer.reply_ranges = [(0, 6)], [(6, len(answer.text))]
@@ -169,21 +250,72 @@ async def test_folding_survives_leaving_the_view() -> None:
         assert "▸ thought" in shown(app)
 
 
-async def test_a_selection_is_not_taken_off_the_screen() -> None:
-    async with running(size=(100, 30)) as (app, pilot, _):
+async def test_a_selection_stays_wherever_the_view_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "KEPT", 0)
+    async with running(size=(100, 30)) as (app, pilot, engine):
         chat = await opened(app, pilot)
-        view = app.transcript.answer(chat.turns[-1])
-        assert view is not None
-        app.screen.selections = {view: SELECT_ALL}
+        entry = app.transcript.column.of(chat.turns[199])
+        assert entry is not None
+        ticket = await ask(pilot, engine, "and now")
+        ticket.prefilled()
+        picked = Selection(Offset(PAD, entry.key(entry.above)), Offset(PAD + 6, entry.key(entry.above + 1)))
+        app.screen.selections = {app.transcript: picked}
         text = app.screen.get_selected_text()
-        app.transcript.scroll_relative(y=-200, animate=False)
-        await still(app, pilot)
-        assert text
+        assert text is not None
+        assert text.startswith("answer 199.0")
+        for y in (0, 300, 600):
+            app.transcript.scroll_to(y=y, animate=False)
+            await still(app, pilot)
+            assert app.screen.get_selected_text() == text
+        assert app.transcript.answer(chat.turns[199]) is None
+        ticket.say(*script("streamed words " * 200))
+        answer = app.controller.chat.turns[-1].answer
+        await wait_until(pilot, lambda: len(answer.text) > 2900 and not app._draining)
         assert app.screen.get_selected_text() == text
-        app.screen.clear_selection()
-        app.transcript.scroll_to(y=500, animate=False)
+
+
+async def test_a_selection_takes_everything_between_its_ends() -> None:
+    async with running(size=(100, 30)) as (app, pilot, _):
+        chat = await opened(app, pilot, conversation(60))
+        first, last = (app.transcript.column.of(chat.turns[n]) for n in (3, 50))
+        assert first is not None
+        assert last is not None
+        app.screen.selections = {
+            app.transcript: Selection(Offset(PAD + 6, first.key(0)), Offset(PAD + 14, last.key(0)))
+        }
+        text = app.screen.get_selected_text()
+        assert text is not None
+        assert text.startswith("question 3 ")
+        assert text.endswith("You › question")
+        for n in range(4, 50):
+            assert f"question {n} " in text
+            assert f"answer {n}.{n % 4}" in text
+        assert "tok/s" not in text, "figures are no part of it"
+
+
+async def test_words_are_selected_with_the_mouse_and_drawn_so() -> None:
+    async with running(size=(100, 30)) as (app, pilot, engine):
+        ticket = await ask(pilot, engine, "the question")
+        ticket.prefilled()
+        ticket.say(*script("漢字 and **bold** words"))
+        ticket.finish()
+        await wait_until(pilot, lambda: not app.controller.busy)
         await still(app, pilot)
-        assert not view.is_attached
+        row = next(y for y, text in enumerate(shown(app).split("\n")) if "bold" in text)
+        await pilot.mouse_down(offset=(1, row))
+        await pilot.hover(offset=(8, row))
+        await pilot.mouse_up(offset=(8, row))
+        await pilot.pause()
+        assert app.screen.get_selected_text() == "漢字 and"
+        mark = app.transcript.component("selection").bgcolor
+        strip = app.transcript.render_line(row - app.transcript.region.y)
+        assert "".join(s.text for s in strip if s.style is not None and s.style.bgcolor == mark) == "漢字 and"
+        await pilot.click(offset=(3, row), times=2)
+        await pilot.pause()
+        assert app.screen.get_selected_text() == "You › the question\n\n漢字 and bold words"
+        await pilot.click(offset=(3, row))
+        await pilot.pause()
+        assert not app.screen.get_selected_text()
 
 
 async def test_a_resize_keeps_the_message_in_view() -> None:
@@ -202,7 +334,7 @@ async def test_reveal_brings_any_turn_into_view() -> None:
     async with running(size=(100, 30)) as (app, pilot, _):
         chat = await opened(app, pilot)
         for n in (0, 150, 20, 199):
-            await app.transcript.reveal(chat.turns[n])
+            app.transcript.reveal(chat.turns[n])
             await still(app, pilot)
             assert n in questions(app)
         exact(app)
@@ -238,7 +370,7 @@ async def test_o58_three_hundred_kilobytes_open_while_keys_are_answered() -> Non
         await opened(app, pilot, chat)
         assert time.thread_time() - begun < 1.5
         assert "Some words with code" in shown(app)
-        assert len(app.query(AnswerView)) < 12
+        assert sum(entry.answer is not None for entry in app.transcript.column) < 12
         for key in ("x", "pageup", "pageup", "pagedown"):
             begun = time.thread_time()
             await pilot.press(key)
@@ -255,7 +387,7 @@ HEIGHTS = st.lists(st.integers(1, 60), max_size=300)
 def test_the_window_covers_the_view_and_no_more(heights: list[int], at: float, rows: int) -> None:
     starts = edges(heights)
     top = at * max(0, starts[-1] - rows)
-    first, last = wanted(heights, top, rows)
+    first, last = wanted(starts, top, rows)
     assert 0 <= first <= last <= len(heights)
     if heights:
         assert starts[first] <= max(0, top - MARGIN * rows)

@@ -1,9 +1,8 @@
-"""What is shown until there is a model: progress, or what went wrong and what to do."""
+"""What the conversation says until there is a model: progress, or what went wrong and what to do."""
 
 from __future__ import annotations
 
 from textual.content import Content
-from textual.widgets import Static
 
 from engine.sanitize import clean, one_line
 from tui.engine_port import Progress
@@ -39,27 +38,3 @@ def welcome_text(model: str, drafter: str) -> Content:
         f"Drafter now: {one_line(drafter)}. ", ("Shift+Tab", "bold"), " changes it, also while an answer streams; ",
         ("F4", "bold"), " changes the colours.",
     )  # fmt: skip
-
-
-class Notice(Static):
-    """A block of text in the place of the conversation."""
-
-    DEFAULT_CSS = """
-    Notice { height: auto; padding: 1 2; margin: 0 1 1 1; background: $surface; }
-    """
-
-    def __init__(self, text: Content | str = "", *, id: str | None = None, classes: str | None = None) -> None:
-        self._text = Content(text) if isinstance(text, str) else text
-        super().__init__(self._text, id=id, classes=classes)
-
-    def say(self, text: Content) -> None:
-        self._text = text
-        self.update(text)
-
-    def again(self) -> Notice:
-        """The same anew: a widget that was taken off the screen cannot come back."""
-        return Notice(self._text, id=self.id, classes=" ".join(self.classes) or None)
-
-    def rows(self, width: int) -> int:
-        """Height in a conversation of this width, the blank row below included."""
-        return self._text.get_height({}, max(1, width - 6)) + 3

@@ -1,48 +1,49 @@
-"""The conversation: turns near the view as widgets, the others as blank rows of the same height.
+"""The conversation: one widget that draws the rows in view, whatever lies before and behind them.
 
-What a drawing costs does not depend on how long the conversation is. Follows the end while the user is there, and never
+What a drawing and a page cost does not depend on how long the conversation is: there are no widgets inside, only what
+is near the view is rendered, and rows that were drawn are kept. Follows the end while the user is there, and never
 moves the view when they are not.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.geometry import Offset, Region, Size
 from textual.message import Message
+from textual.selection import SELECT_ALL, Selection
+from textual.strip import Strip
+from textual.visual import Visual
 from textual.widget import Widget
 
 from tui.chat import Answer, Chat, Turn
 from tui.keys import reading_bindings
-from tui.markdown.document import Part
 from tui.trace import Decode
 from tui.widgets.answer_view import AnswerView, View
-from tui.widgets.entries import Entry, Spacer
-from tui.widgets.growing import Settled
-from tui.widgets.loading import Notice
+from tui.widgets.entries import ROWS, Column, Entry
+from tui.widgets.line_view import PAD, LineView
+from tui.widgets.pointing import Pointing
 from tui.widgets.user_view import UserView
-from tui.widgets.window import NEAR, edges, entry_at, wanted
-
-SELECTED = 20
-"""Screens that stay mounted for the sake of a selection."""
+from tui.widgets.window import MARGIN
 
 
-class Turns(Settled, Vertical):
-    """Holds the widgets; as tall as the window at least, so that a short conversation begins at the top."""
-
-
-class Transcript(Settled, VerticalScroll, can_focus=True):
+class Transcript(Pointing, LineView, can_focus=True):
     """Shows a `Chat`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*reading_bindings()]
 
     DEFAULT_CSS = """
-    Transcript { height: 1fr; scrollbar-size-vertical: 1; scrollbar-color: $panel; }
-    Transcript > #turns { height: auto; min-height: 100%; padding-top: 1; }
+    Transcript {
+        height: 1fr;
+        overflow-x: hidden;
+        scrollbar-size-vertical: 1;
+        scrollbar-color: $panel;
+    }
     """
 
     class Scrolled(Message):
@@ -56,345 +57,307 @@ class Transcript(Settled, VerticalScroll, can_focus=True):
         """Whose tokens `decode` understands."""
         self.following = True
         """Whether the view stays at the end."""
-        self._entries: list[Entry] = []
-        self._first = self._last = 0
-        """The entries [first, last) are mounted."""
-        self._of: dict[str, Entry] = {}
-        self._above, self._below = Spacer(), Spacer()
-        self._turns = Turns(self._above, self._below, id="turns")
-        self._lock = asyncio.Lock()
-        self._moving = False
-        self._width = 0
-        self._at: tuple[Entry, int] | None = None
-        """Where the block cursor is: a turn, and a part of its answer, -1 being what the user said."""
-
-    def compose(self) -> ComposeResult:
-        yield self._turns
-
-    def on_mount(self) -> None:
-        self.anchor()
+        self.column = Column(self._dress)
+        self._holding = False
+        """Whether the view is being moved by the program."""
 
     # Following --------------------------------------------------------------------------------------------------------
 
     def anchor(self, anchor: bool = True) -> None:
+        """Follow the end from now on."""
         self.following = anchor
-        super().anchor(anchor)
+        self._settle()
 
     def release_anchor(self) -> None:
-        """With nothing to scroll there is nothing to hold on to: a later overflow is still followed."""
-        if self.max_scroll_y > 0:
-            self.following = False
-            super().release_anchor()
+        """Textual says so before each scrolling; whether the end is still followed is seen from where that leads."""
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        if new_value >= self.max_scroll_y:
-            self.following = True
+        if not self._holding:
+            self.following = new_value >= self.max_scroll_y
+            if not self.column.exact(new_value, self.size.height, MARGIN):
+                self._settle()
         self.post_message(self.Scrolled())
-        self._move_if_near()
 
     # What it shows ----------------------------------------------------------------------------------------------------
 
-    async def open(self, chat: Chat) -> None:
+    def open(self, chat: Chat) -> None:
         """Show another conversation from its end."""
-        async with self._lock:
-            await self._turns.remove_children([w for entry in self._entries for w in entry.widgets])
-            self._entries = [Entry(turn) for turn in chat.turns]
-            self._of = {entry.turn.id: entry for entry in self._entries if entry.turn is not None}
-            self._first = self._last = len(self._entries)
-            self.anchor()
-            await self._settle()
+        self.unpoint()
+        self.column.clear()
+        for turn in chat.turns:
+            self.column.append(Entry(turn))
         self.anchor()
+        self.refresh()
 
-    async def add(self, turn: Turn) -> AnswerView:
+    def add(self, turn: Turn) -> None:
         """Append a turn and follow it."""
-        self._of[turn.id] = entry = Entry(turn)
-        await self._append(entry)
-        assert entry.answer is not None
-        return entry.answer
+        self.column.append(Entry(turn))
+        self.anchor()
+        self.refresh()
 
-    async def notice(self, widget: Notice) -> None:
-        """Put something that is no turn at the end, and go there."""
-        await self._append(Entry(notice=widget))
-
-    async def dismiss(self, id: str) -> None:
-        """Take a notice off the screen, if it is there."""
-        for entry in self._entries:
-            if entry.notice is not None and entry.notice.id == id:
-                await self._take_out(entry)
-                return
-
-    async def drop(self, turn: Turn) -> None:
+    def drop(self, turn: Turn) -> None:
         """Take a turn off the screen."""
-        entry = self._of.pop(turn.id, None)
+        entry = self.column.of(turn)
         if entry is not None:
-            await self._take_out(entry)
+            self._take_out(entry)
+
+    def tell(self, text: Content, id: str = "") -> None:
+        """Say something that is no turn, at the end, and go there; one with an id is said in its place."""
+        if not (id and self.retell(id, text)):
+            self.column.append(Entry(notice=text, id=id))
+            self.anchor()
+            self.refresh()
+
+    def retell(self, id: str, text: Content) -> bool:
+        """Say another text in the place of one that has this id; whether there was one."""
+        entry = self._told(id)
+        if entry is not None:
+            entry.notice = text
+            self._changed(entry)
+        return entry is not None
+
+    def told(self, id: str) -> bool:
+        """Whether something with this id stands there."""
+        return self._told(id) is not None
+
+    def dismiss(self, id: str) -> None:
+        """Take what has this id off the screen, if it is there."""
+        entry = self._told(id)
+        if entry is not None:
+            self._take_out(entry)
+
+    def _told(self, id: str) -> Entry | None:
+        return next((entry for entry in self.column if entry.id == id), None)
+
+    def _take_out(self, entry: Entry) -> None:
+        self.column.remove(entry)
+        self._settle()
+        self.refresh()
 
     def decoder(self, answer: Answer) -> Decode | None:
         """Words for the tokens of an answer; none for those of another model, whose ids mean other words."""
         return self.decode if answer.model in ("", self.model) else None
 
     def answer(self, turn: Turn) -> AnswerView | None:
-        """Its widget; None while it is far from the view."""
-        entry = self._of.get(turn.id)
+        """Its rows; None while it is far from the view."""
+        entry = self.column.of(turn)
         return entry.answer if entry is not None else None
 
+    def _dress(self, entry: Entry) -> None:
+        assert entry.turn is not None
+        entry.user = UserView(entry.turn.user, entry.turn.images)
+        entry.answer = AnswerView(entry.turn.answer, self.view, self.decoder(entry.turn.answer))
+        entry.answer.unfolded = entry.unfolded
+
+    def flush(self, turn: Turn) -> None:
+        """Draw what an answer was fed."""
+        entry = self.column.of(turn)
+        if entry is None or entry.answer is None or not entry.width:
+            return
+        first = entry.above + entry.answer.flush()
+        for row in [row for row in entry.strips if row >= first]:
+            del entry.strips[row]
+        before = entry.rows
+        self.column.grown(entry)
+        if entry.rows != before:
+            self._settle()
+        start = self.column.starts[self.column.entries.index(entry)] + first - self.scroll_offset.y
+        if start < self.size.height:
+            self.refresh(Region(0, max(0, start), self.size.width, self.size.height - max(0, start)))
+
     def show(self, view: View) -> None:
-        """Change the view of every answer; what is not mounted is measured anew when it is."""
+        """Change the view of every answer."""
         self.view = view
-        for entry in self._entries:
-            entry.width = 0
-            if entry.answer is not None:
-                entry.answer.show(view)
-        self.call_later(self._rearrange)
+        self.sources_shown = view is not View.MARKDOWN
+        self.forget_styles()
+        for entry in self.column:
+            if entry.answer is not None and entry.answer.show(view):
+                entry.width = 0
+        self._settle()
+        self.refresh()
 
     def toggle_thought(self, turn: Turn) -> None:
-        entry = self._of.get(turn.id)
+        """Fold or unfold the reasoning."""
+        entry = self.column.of(turn)
         if entry is not None and entry.answer is not None:
             entry.answer.toggle_thought()
+            self._changed(entry)
         elif entry is not None:
             entry.unfolded = not entry.unfolded
 
-    def show_images(self, turn: Turn) -> None:
-        """What a turn's pictures are was found out."""
-        entry = self._of.get(turn.id)
-        user = next((w for w in entry.widgets if isinstance(w, UserView)), None) if entry is not None else None
-        if entry is not None and user is not None and user.show_images(turn.images):
-            entry.width = 0
-            self.call_later(self._rearrange)
-
     def toggle_message(self, turn: Turn) -> None:
         """Unfold or fold what the user said."""
-        entry = self._of.get(turn.id)
-        for view in entry.widgets if entry is not None else ():
-            if isinstance(view, UserView):
-                view.toggle()
+        entry = self.column.of(turn)
+        if entry is not None and entry.user is not None and entry.user.toggle():
+            self._changed(entry)
 
-    def on_user_view_folded(self, event: UserView.Folded) -> None:
-        for entry in (e for e in self._entries if event.view in e.widgets):
-            entry.width = 0
-        self.call_later(self._rearrange)
+    def show_images(self, turn: Turn) -> None:
+        """What a turn's pictures are was found out."""
+        entry = self.column.of(turn)
+        if entry is not None and entry.user is not None and entry.user.show_images(turn.images):
+            self._changed(entry)
 
-    async def reveal(self, turn: Turn, row: int | None = None) -> None:
+    def reveal(self, turn: Turn, row: int | None = None) -> None:
         """Bring a turn into view, from its beginning, or from a row of its answer."""
-        entry = self._of.get(turn.id)
+        entry = self.column.of(turn)
         if entry is None:
             return
-        async with self._lock:
-            await self._settle(around=self._entries.index(entry))
-            starts = self._starts()
-            at = starts[self._entries.index(entry)]
-            if row is not None:
-                user = next((w for w in entry.widgets if isinstance(w, UserView)), None)
-                at += row + (user.rows(self._width) if user is not None else 0)
-                if self.scroll_y <= at < self.scroll_y + self.size.height - 1:
-                    return
-                at -= self.size.height // 3
-        self.call_after_refresh(self.scroll_to, y=max(0, at), animate=False, immediate=True)
-
-    # The block cursor -------------------------------------------------------------------------------------------------
-
-    async def step(self, by: int) -> bool:
-        """Move the block cursor, from the end where it was nowhere; whether there was somewhere to go."""
-        turns = [entry for entry in self._entries if entry.turn is not None]
-        if not turns:
-            return False
-        if self._at is None or self._at[0] not in turns:
-            entry, part = turns[-1], -1
-            part = len(await self._parts(entry)) - 1
+        self.following = False
+        index = self.column.entries.index(entry)
+        self._reach(lambda: self.column.starts[index])
+        at = self.column.starts[index]
+        if row is not None:
+            at += row + entry.above
+            if not self.scroll_y <= at < self.scroll_y + self.size.height - 1:
+                self.scroll_to(y=max(0, at - self.size.height // 3), animate=False)
         else:
-            entry, part = self._at
-            part += by
-            at = turns.index(entry)
-            if part < -1 and at > 0:
-                entry = turns[at - 1]
-                part = len(await self._parts(entry)) - 1
-            elif part >= len(await self._parts(entry)) and at + 1 < len(turns):
-                entry, part = turns[at + 1], -1
-        parts = await self._parts(entry)
-        await self._point(entry, max(-1, min(part, len(parts) - 1)))
-        return True
+            self.scroll_to(y=at, animate=False)
+
+    # Where it is ------------------------------------------------------------------------------------------------------
 
     @property
-    def pointed(self) -> tuple[Turn, Part | None] | None:
-        """The turn under the block cursor, and the part of its answer; None is what the user said."""
-        if self._at is None or self._at[0].turn is None:
-            return None
-        entry, index = self._at
-        parts = entry.answer.parts() if entry.answer is not None else []
-        return self._at[0].turn, parts[index] if 0 <= index < len(parts) else None
+    def text_width(self) -> int:
+        """Columns for the text of an answer."""
+        return max(1, self.scrollable_content_region.width - 2 * PAD)
 
-    def unpoint(self) -> bool:
-        """Take the block cursor off; whether it was there."""
-        was, self._at = self._at, None
-        if was is not None:
-            self._show_point(was[0], None)
-        return was is not None
+    def _changed(self, entry: Entry) -> None:
+        self.column.changed(entry)
+        self._settle()
+        self.refresh()
 
-    def on_blur(self) -> None:
-        if self.app.screen is self.screen:
-            self.unpoint()
-
-    async def _parts(self, entry: Entry) -> list[Part]:
-        if entry.answer is None and entry.turn is not None:
-            await self.reveal(entry.turn)
-        return entry.answer.parts() if entry.answer is not None else []
-
-    async def _point(self, entry: Entry, index: int) -> None:
-        self.unpoint()
-        self._at = (entry, index)
-        parts = await self._parts(entry)
-        part = parts[index] if 0 <= index < len(parts) else None
-        self._show_point(entry, part)
-        if entry.turn is not None:
-            self.release_anchor()
-            await self.reveal(entry.turn, part.first if part is not None else None)
-
-    def _show_point(self, entry: Entry, part: Part | None) -> None:
-        user = next((w for w in entry.widgets if isinstance(w, UserView)), None)
-        if user is not None:
-            user.set_class(self._at is not None and self._at[0] is entry and part is None, "-at")
-        if entry.answer is not None:
-            entry.answer.mark(part)
-
-    # The window -------------------------------------------------------------------------------------------------------
-
-    @property
-    def mounted(self) -> range:
-        """Indexes of the entries that are widgets now."""
-        return range(self._first, self._last)
-
-    def _starts(self) -> list[int]:
-        """Row at which each entry begins, under the blank row on top."""
-        return [1 + start for start in edges([entry.rows for entry in self._entries])]
-
-    def _inner(self) -> int:
-        return self._turns.size.width or self.size.width or self.app.size.width
-
-    def _move_if_near(self) -> None:
-        """Move the window when the view comes near its edge."""
-        near = NEAR * self.size.height
-        above = self._first > 0 and self.scroll_y < self._above.rows + near
-        end = self.virtual_size.height - self._below.rows
-        if not self._moving and (above or (self._last < len(self._entries) and self.scroll_y + 2 * near > end)):
-            self._moving = True
-            self.call_later(self._rearrange)
-
-    async def _rearrange(self) -> None:
-        try:
-            async with self._lock:
-                await self._settle()
-        finally:
-            self._moving = False
-
-    async def _append(self, entry: Entry) -> None:
-        async with self._lock:
-            self._entries.append(entry)
-            self.following = True
-            await self._settle()
-        self.anchor()
-
-    async def _take_out(self, entry: Entry) -> None:
-        async with self._lock:
-            at = self._entries.index(entry)
-            del self._entries[at]
-            self._first -= at < self._first
-            self._last -= at < self._last
-            await self._turns.remove_children(list(entry.widgets))
-            entry.widgets.clear()
-            await self._settle()
-
-    async def _settle(self, around: int | None = None) -> None:
-        """Mount what is near the view, or near an entry; what is in view stays where it is."""
-        width, height = self._inner(), self.size.height or self.app.size.height
-        starts = self._starts()
-        held = entry_at(starts, self.scroll_y) if around is None else around
-        into = self.scroll_y - starts[held] if self._entries and around is None else 0
-        self._width = width
-        for entry in self._entries:
-            entry.measure(width)
-        first, last = self._first, self._last
-        for _ in range(4):  # what is measured for the first time differs from its guess, and the range with it
-            heights = [entry.rows for entry in self._entries]
-            following = self.following and around is None
-            top = sum(heights) - height if following else edges(heights)[held] + into if heights else 0
-            found = wanted(heights, top, height)
-            fresh = [entry for entry in self._entries[slice(*found)] if not entry.widgets]
-            for entry in fresh:
-                entry.widgets = self._widgets(entry)
-                entry.measure(width)
-            first, last = found
-            if not fresh:
-                break
-        await self._mount(*self._with_selection(first, last, height))
-        if self._entries and around is None and not self.following:
-            self._hold(self._starts()[held] + into)
-
-    def _with_selection(self, first: int, last: int, height: int) -> tuple[int, int]:
-        """[first, last) widened to what is selected, which would be lost with its widgets; not across a whole book."""
-        selected = self.screen.selections
-        held = [i for i, entry in enumerate(self._entries) if any(w in selected for w in entry.widgets)]
-        if not held:
-            return first, last
-        wide = min(first, held[0]), max(last, held[-1] + 1)
-        return wide if sum(entry.rows for entry in self._entries[slice(*wide)]) <= SELECTED * height else (first, last)
-
-    async def _mount(self, first: int, last: int) -> None:
-        """Make [first, last) the mounted entries."""
-        gone = [e for i, e in enumerate(self._entries) if e.widgets and not first <= i < last]
-        with self.app.batch_update():
-            leaving = [w for e in gone for w in e.widgets if w.parent is not None]
-            for entry in gone:
-                entry.unfolded = entry.answer.unfolded if entry.answer is not None else False
-                if entry.notice is not None and entry.notice.parent is not None:
-                    entry.notice = entry.notice.again()
-                entry.widgets = []
-            self._first, self._last = first, last
-            self._space()
-            if leaving:
-                await self._turns.remove_children(leaving)
-            before: list[Widget] = []
-            for entry in self._entries[first:last]:
-                if not entry.widgets:
-                    entry.widgets = self._widgets(entry)
-                    entry.measure(self._width)
-                for widget in entry.widgets:
-                    if widget.parent is None:
-                        before.append(widget)
-                        continue
-                    if before:
-                        await self._turns.mount_all(before, before=widget)
-                        before = []
-            if before:
-                await self._turns.mount_all(before, before=self._below)
-
-    def _space(self) -> None:
-        heights = [entry.rows for entry in self._entries]
-        self._above.stand_for(sum(heights[: self._first]))
-        self._below.stand_for(sum(heights[self._last :]))
-
-    def _hold(self, row: float) -> None:
-        """Scroll so that nothing in view moves."""
-        if round(row) == round(self.scroll_y):
+    def _settle(self) -> None:
+        """Render what is near the view; what is in view stays where it is."""
+        if not self.size:
             return
-        if row <= self.max_scroll_y:
-            self.scroll_to(y=row, animate=False, force=True, immediate=True, release_anchor=False)
-        else:
-            self.call_after_refresh(
-                self.scroll_to, y=row, animate=False, force=True, immediate=True, release_anchor=False
-            )
+        place = self.column.place(self.scroll_y)
+        height = self.size.height
+        self._reach(lambda: self.column.height - height if self.following else self.column.row(place))
+        with self._hold():
+            y = self.max_scroll_y if self.following else min(self.column.row(place), self.max_scroll_y)
+            self.scroll_target_y = self.scroll_y = max(0, y)
 
-    def _widgets(self, entry: Entry) -> list[UserView | AnswerView | Notice]:
-        if entry.turn is None:
-            assert entry.notice is not None
-            return [entry.notice]
-        answer = AnswerView(entry.turn.answer, self.view, self.decoder(entry.turn.answer))
-        answer.unfolded = entry.unfolded
-        return [UserView(entry.turn.user, entry.turn.images), answer]
+    def _reach(self, top: Callable[[], float]) -> None:
+        for _ in range(3):  # a scrollbar that appears takes a column, and so other rows begin
+            self.column.resize(self.text_width)
+            self.column.render(top, self.size.height, MARGIN)
+            size = Size(self.size.width, self.column.height)
+            if size == self.virtual_size and self.column.width == self.text_width:
+                break
+            # A layout of the screen, which a change of this attribute would bring, has nothing to do.
+            self.set_reactive(Widget.virtual_size, size)  # pyright: ignore[reportArgumentType] (untyped descriptor)
+            with self._hold():
+                self._scroll_update(size)
 
-    def on_resize(self, event: events.Resize) -> None:
-        """Another width is another height for everything."""
-        if self._inner() != self._width:
-            self.call_after_refresh(self._rearrange)
-        else:
-            self._move_if_near()
+    @contextmanager
+    def _hold(self) -> Iterator[None]:
+        """What moves the view inside is not the user."""
+        before, self._holding = self._holding, True
+        try:
+            yield
+        finally:
+            self._holding = before
+
+    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
+        with self._hold():
+            resized = super()._size_updated(size, virtual_size, container_size, layout)
+        if resized or self.column.width != self.text_width:
+            self._settle()
+        return resized
+
+    def watch_show_vertical_scrollbar(self) -> None:
+        self._settle()
+
+    # Drawing ----------------------------------------------------------------------------------------------------------
+
+    def paint_line(self, y: int) -> Strip:
+        found = self.column.at(self.scroll_offset.y + y)
+        return Strip.blank(self.size.width, self.base) if found is None else self._over(*found, self._drawn(*found))
+
+    def render_line(self, y: int) -> Strip:
+        row = self.scroll_offset.y + y
+        found = self.column.at(row)
+        last = self.column.entries[-1].key(ROWS - 1) if self.column.entries and row else 0
+        return self.paint_line(y).apply_offsets(0, last if found is None else found[0].key(found[1]))
+
+    def _drawn(self, entry: Entry, row: int) -> Strip:
+        strip = entry.strips.get(row)
+        if strip is None:
+            width = self.size.width
+            if entry.notice is None:
+                strip = entry.strips[row] = self.draw(entry.line(row), width)
+            else:
+                self._draw_notice(entry, entry.notice, width)
+                strip = entry.strips.get(row) or Strip.blank(width, self.base)
+        return strip
+
+    def _draw_notice(self, entry: Entry, notice: Content, width: int) -> None:
+        style = self.get_visual_style("line--notice")
+        text = Visual.to_strips(self, notice, max(1, self.text_width - 4), None, style, apply_selection=False)
+        for row, strip in enumerate(self.boxed(text, self.text_width + 2 * PAD)):
+            entry.strips[row] = strip.adjust_cell_length(width, self.base)
+
+    def _over(self, entry: Entry, row: int, strip: Strip) -> Strip:
+        """A row with the block cursor and the selection on it."""
+        if self.is_pointed(entry, row):
+            strip = self.marked(strip, "pointed")
+        selection = self.screen.selections.get(self)
+        span = selection.get_span(entry.key(row)) if selection is not None else None
+        if span is None or row >= entry.said:
+            return strip
+        end = len(strip.text.rstrip())
+        return self.marked(strip, "selection", max(PAD, span[0]), end if span[1] == -1 else min(end, span[1]))
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self.forget_styles()
+
+    def forget_styles(self) -> None:
+        super().forget_styles()
+        self.column.forget_strips()
+
+    # Selection --------------------------------------------------------------------------------------------------------
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self.refresh()
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The selected text, its wrapped rows joined again."""
+        out: list[str] = []
+        for entry in self.column:
+            if selection.end is not None and entry.key(0) > selection.end.y:
+                break
+            if selection.start is None or entry.key(ROWS - 1) >= selection.start.y:
+                out.append(self._picked(entry, selection))
+        return "\n\n".join(text for text in out if text), "\n"
+
+    def _picked(self, entry: Entry, selection: Selection) -> str:
+        if entry.turn is not None and (entry.answer is None or entry.width != self.column.width):
+            entry = Entry(entry.turn, serial=entry.serial, unfolded=entry.unfolded)  # far away: only to be read
+            self._dress(entry)
+            entry.measure(self.column.width)
+        out = ""
+        for row in range(entry.said):
+            span = selection.get_span(entry.key(row))
+            if span is not None:
+                line = entry.line(row) if entry.notice is None else None
+                text = line.text if line is not None else self._drawn(entry, row).text[PAD:].rstrip()
+                start, end = max(0, span[0] - PAD), max(0, span[1] - PAD) if span[1] != -1 else None
+                out += (line.joint if line is not None else "\n") * bool(out) + text[start:end]
+        return out.strip("\n")
+
+    def on_click(self, event: events.Click) -> None:
+        """Once: fold or unfold what can be; twice: select the message; three times: all."""
+        found = self.column.at(self.scroll_offset.y + event.y)
+        if found is None or (event.chain == 1 and self.text_selection):
+            return
+        entry, row = found
+        if event.chain > 1:
+            event.prevent_default()
+            event.stop()
+            whole = Selection(Offset(0, entry.key(0)), Offset(0, entry.key(entry.said)))
+            self.screen.selections = {self: whole if event.chain == 2 else SELECT_ALL}
+        elif entry.turn is not None and row < entry.above:
+            self.toggle_message(entry.turn)
+        elif entry.turn is not None and entry.answer is not None and row == entry.above and entry.answer.head:
+            self.toggle_thought(entry.turn)

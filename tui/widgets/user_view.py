@@ -1,12 +1,9 @@
-"""What the user said."""
+"""What the user said, as rows. No widget: the conversation draws it."""
 
 from __future__ import annotations
 
-from textual.content import Content
-from textual.message import Message
-from textual.widgets import Static
-
 from engine.sanitize import clean, one_line
+from tui.markdown.lines import BLANK, Flow, Line
 
 LONG = 16
 """Lines from which on a message is folded; pastes and files are long, and are there to be read by the model."""
@@ -14,66 +11,51 @@ SHORT = 8
 """Lines of it that stay."""
 
 
-class UserView(Static):
+class UserView:
     """The user's message, literally; a long one by its beginning."""
-
-    DEFAULT_CSS = """
-    UserView {
-        height: auto;
-        padding: 0 1;
-        margin-bottom: 1;
-        color: $foreground;
-        &.-at { background: $panel; &:ansi { text-style: reverse; } }
-    }
-    """
-
-    class Folded(Message):
-        """Another height."""
-
-        def __init__(self, view: UserView) -> None:
-            super().__init__()
-            self.view = view
 
     def __init__(self, text: str, images: tuple[str, ...] = ()) -> None:
         self._text = clean(text)
         self._images = images
         self._lines = self._text.split("\n")
-        self._whole = len(self._lines) <= LONG
-        self._said = self._content()
-        super().__init__(self._said)
+        self.unfolded = False
+        self._width = 0
+        self._rows: list[Line] = []
+
+    @property
+    def long(self) -> bool:
+        """Whether there is something to fold."""
+        return len(self._lines) > LONG
 
     def show_images(self, images: tuple[str, ...]) -> bool:
         """What is known of the pictures by now; whether it is something new."""
-        self._images = images
-        return self._redraw()
+        new, self._images, self._width = images != self._images, images, 0
+        return new
 
-    def toggle(self) -> None:
-        """A long message in full, or its beginning."""
-        if len(self._lines) > LONG:
-            self._whole = not self._whole
-            self._redraw()
-            self.post_message(self.Folded(self))
-
-    def on_click(self) -> None:
-        if not self.text_selection:
-            self.toggle()
-
-    def _redraw(self) -> bool:
-        before, self._said = self._said, self._content()
-        self.update(self._said)
-        return self._said != before
-
-    def _content(self) -> Content:
-        parts: list[tuple[str, str] | str] = [("You › ", "bold $primary")]
-        if self._whole:
-            parts.append(self._text)
-        else:
-            more = f"{len(self._lines) - SHORT:,} more lines (click, or Space under the block cursor)"
-            parts += ["\n".join(self._lines[:SHORT]), (f"\n  … {more}", "$faint")]
-        for name in self._images:
-            parts.append((f"\n  └ image: {one_line(name)}", "$faint"))
-        return Content.assemble(*parts)
+    def toggle(self) -> bool:
+        """A long message in full, or its beginning; whether there was something to fold."""
+        self.unfolded, self._width = self.long and not self.unfolded, 0
+        return self.long
 
     def rows(self, width: int) -> int:
-        """Height in a conversation of this width, the blank row below included."""
-        return self._said.get_height({}, max(1, width - 2)) + 1
+        """Height in rows of this width, the blank row below included."""
+        if width != self._width:
+            self._width, self._rows = width, [*self._flow().wrapped(max(1, width)), BLANK]
+        return len(self._rows)
+
+    def line(self, y: int) -> Line:
+        """Row y of what was last measured."""
+        return self._rows[y]
+
+    def _flow(self) -> Flow:
+        flow = Flow()
+        flow.add("You › ", "you")
+        if self.unfolded or not self.long:
+            flow.add(self._text, "")
+        else:
+            flow.add("\n".join(self._lines[:SHORT]), "")
+            more = f"{len(self._lines) - SHORT:,} more lines (click, or Space under the block cursor)"
+            flow.add(f"\n  … {more}", "meta")
+        for name in self._images:
+            flow.add(f"\n  └ image: {one_line(name)}", "meta")
+        return flow

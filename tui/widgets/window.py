@@ -1,7 +1,7 @@
 """Which part of a long list is worth having on the screen. Pure: heights in, ranges out.
 
-Everything outside the range is two blank spacers as tall as what they stand for, so that the scrollbar and the position
-mean the same whatever is mounted.
+What is outside of it has a height, measured or guessed, and nothing else, so that the scrollbar and the position mean
+the same wherever the view is.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
-MARGIN = 2
-"""Screens kept on either side of the view."""
-NEAR = 1
-"""Fewer screens than this between the view and the edge of what is mounted: time to move the window."""
+MARGIN = 1
+"""Screens that are rendered on either side of the view: where a page up leads is known before it is taken."""
 
 
 def edges(heights: Sequence[int]) -> list[int]:
@@ -26,12 +24,11 @@ def entry_at(starts: Sequence[int], row: float) -> int:
     return max(0, min(len(starts) - 2, bisect_right(starts, row) - 1))
 
 
-def wanted(heights: Sequence[int], top: float, rows: int) -> tuple[int, int]:
-    """The entries [first, last) within MARGIN screens of a view of `rows` rows that begins at row `top`."""
-    if not heights:
+def wanted(starts: Sequence[int], top: float, rows: int, margin: int = MARGIN) -> tuple[int, int]:
+    """The entries [first, last) within `margin` screens of a view of `rows` rows that begins at row `top`."""
+    if len(starts) < 2:
         return 0, 0
-    starts = edges(heights)
-    return entry_at(starts, top - MARGIN * rows), entry_at(starts, top + (1 + MARGIN) * rows) + 1
+    return entry_at(starts, top - margin * rows), entry_at(starts, top + (1 + margin) * rows) + 1
 
 
 def rough_rows(text: str, width: int) -> int:
