@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from textual.app import App
 
     from tui.controller import Controller
+    from tui.options import Options
     from tui.widgets.composer import Composer
     from tui.widgets.transcript import Transcript
 
@@ -44,6 +45,7 @@ class Actions(Base):
 
     if TYPE_CHECKING:
         controller: Controller
+        options: Options
         transcript: Transcript
         composer: Composer
         load_error: str
@@ -225,7 +227,10 @@ class Actions(Base):
 
     async def report_oddities(self) -> None:
         """What of the user's files was not understood; in the conversation, since a corner forgets."""
-        themes = (f"The theme {f.path} was left out: {f.reason}." for f in self.known_themes.failures)
+        themes = [f"The theme {f.path} was left out: {f.reason}." for f in self.known_themes.failures]
+        wanted = self.options.theme or self.prefs.theme
+        if wanted and wanted not in self.available_themes:
+            themes.append(f"There is no theme {wanted}; /theme lists them.")
         notes = [*self.controller.start.notes, *self.wishes.notes, *themes]
         if notes:
             self.transcript.tell(Content(clean("\n".join(notes))))

@@ -144,7 +144,7 @@ class Loading(Base):
 
     def _start(self, job: Job) -> None:
         self.job, self.load_error, self.unloaded = job, "", ""
-        self.show_progress(Progress(job.name))
+        self.show_progress(Progress(f"loading {job.name}"))
         self.show_header()
         self._load(job)
 

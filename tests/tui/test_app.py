@@ -284,7 +284,7 @@ async def test_progress_of_loading_is_shown() -> None:
     app = ChatApp(Options(Config(), loader=load))
     async with app.run_test(size=(100, 30)) as pilot:
         await wait_until(pilot, lambda: "50 of 93 MB" in shown(app))
-        assert "downloading [x]" in shown(app)
+        assert "Downloading [x]" in shown(app)
         gate.set()
         await wait_until(pilot, lambda: "is ready" in shown(app))
 

@@ -12,7 +12,9 @@ from engine import config
 from tests.tui.drive import ask, running, shown, wait_until
 from tests.tui.fakes import script
 from tui import crash, prefs
+from tui.engine_port import Progress
 from tui.markdown.document import Document
+from tui.widgets.loading import progress_text
 
 
 def home(*parts: str) -> Path:
@@ -54,6 +56,17 @@ async def test_a_damaged_memory_is_no_obstacle() -> None:
         write(home("state", "app.json"), text)
         async with running() as (app, _, __):
             assert app.theme == "dspark-dark"
+
+
+async def test_a_theme_that_is_not_there_is_named() -> None:
+    async with running(theme="nope") as (app, pilot, _):
+        assert app.theme == "dspark-dark"
+        await wait_until(pilot, lambda: "There is no theme nope; /theme lists them." in shown(app))
+
+
+def test_what_is_being_loaded_is_one_sentence() -> None:
+    assert progress_text(Progress("loading smol"), 80).plain == "Loading smol …"
+    assert progress_text(Progress("downloading smol", 1, 2), 80).plain.startswith("Downloading smol\n")
 
 
 async def test_keys_are_remapped_by_id_and_odd_entries_are_named() -> None:

@@ -11,10 +11,11 @@ from tui.widgets.header import short
 
 
 def progress_text(progress: Progress, width: int) -> Content:
-    """A sentence and a bar when the total is known."""
-    text = Content.assemble(("Loading  ", "bold"), one_line(progress.text))
+    """What is being done, and a bar when the total is known."""
+    said = one_line(progress.text)
+    text = Content(said[:1].upper() + said[1:])
     if progress.total <= 0:
-        return text
+        return text + " …"
     share = min(progress.done / progress.total, 1.0)
     room = max(10, min(40, width - 32))
     cells = bar(share, room)
