@@ -12,8 +12,10 @@ from textual.worker import get_current_worker
 
 from engine.vision import EXTENSIONS
 from tui.pictures import Attachment, look, looking, mentioned
+from tui.thumbs import Thumbs
 from tui.widgets.attachments import Attachments
 from tui.widgets.composer import Composer
+from tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from tui.chat import Turn
     from tui.controller import Controller
     from tui.engine_port import EngineLike
+    from tui.prefs import Wishes
 
     Base = App[int]
 else:
@@ -40,12 +43,19 @@ class Attaching(Base):
     if TYPE_CHECKING:
         controller: Controller
         composer: Composer
+        transcript: Transcript
+        wishes: Wishes
+        no_color: bool
 
         def say(self, text: str, severity: Any = "information") -> None: ...
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._pictures_read: dict[Version, Attachment] = {}
+        self._thumbs = Thumbs()
+        self._pictured: list[Turn] = []
+        """Turns that want small pictures, the last one first."""
+        self._drawing_small = False
 
     _picture_timer: Timer | None = None
 
@@ -127,6 +137,27 @@ class Attaching(Base):
         found = [self._pictures_read.get(_version(path, engine)) for path in mentioned(turn.user)]
         if all(a is not None and not a.trouble for a in found):
             turn.images = tuple(a.text for a in found if a is not None)
+
+    def on_transcript_pictured(self, event: Transcript.Pictured) -> None:
+        if self.no_color or self.current_theme.ansi or not self.wishes.thumbnails:
+            return
+        self._pictured = [*(turn for turn in self._pictured if turn is not event.turn), event.turn][-KEPT:]
+        if not self._drawing_small:
+            self._drawing_small = True
+            self._read_small()
+
+    @work(thread=True, group="thumbs", exit_on_error=False)
+    def _read_small(self) -> None:
+        """One file after the other, whatever is paged through meanwhile."""
+        while True:
+            while self._pictured:
+                turn = self._pictured.pop()
+                if any(small := self._thumbs.read(turn.user, turn.images)):
+                    self.call_from_thread(self.transcript.show_thumbs, turn, small)
+            self._drawing_small = False
+            if not self._pictured:  # else one came between the two lines above
+                return
+            self._drawing_small = True
 
     def _show_attachments(self, found: list[Attachment]) -> None:
         for row in self.query(Attachments):

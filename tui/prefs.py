@@ -58,12 +58,14 @@ class Wishes:
 
     keys: dict[str, str]
     mouse: Mouse = "on"
+    thumbnails: bool = True
+    """Whether small pictures stand under a message that sent some."""
     notes: tuple[str, ...] = ()
     """Sentences about entries that were not understood."""
 
 
 def wishes(path: Path) -> Wishes:
-    """`[keys]` (id = "key,key") and `[app]` (mouse = "wheel") of the settings file."""
+    """`[keys]` (id = "key,key") and `[app]` (mouse = "wheel", thumbnails = false) of the settings file."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # the command line has said so already
@@ -74,7 +76,10 @@ def wishes(path: Path) -> Wishes:
     mouse = MICE.get(word) if isinstance(word, str) else None
     if mouse is None:
         notes.append(f"[app] mouse is on, wheel or off, not {one_line(str(given))[:40]}; it is on.")
-    return Wishes(keys, mouse or "on", tuple(notes))
+    thumbnails = _table(data, "app").get("thumbnails", True)
+    if not isinstance(thumbnails, bool):
+        notes.append(f"[app] thumbnails is true or false, not {one_line(str(thumbnails))[:40]}; it is true.")
+    return Wishes(keys, mouse or "on", thumbnails is not False, tuple(notes))
 
 
 def _table(data: dict[str, Any], name: str) -> dict[str, Any]:

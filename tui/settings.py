@@ -163,6 +163,7 @@ def document() -> str:
         "",
         "[app]",
         'mouse = "on"             # on, wheel (selecting is the terminal\'s again), off',
+        "thumbnails = true        # small pictures under a message that sent some; never without colours",
         "```",
     ]
     return "\n".join(lines) + "\n"

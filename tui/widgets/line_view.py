@@ -110,6 +110,8 @@ class LineView(ScrollView):
 
     def style(self, names: str, prov: int) -> Style:
         """Of text with these names (blank-separated) and this provenance."""
+        if names.startswith("#"):
+            return self._painted(names)
         key = (names, prov)
         style = self._styles.get(key)
         if style is None:
@@ -120,6 +122,11 @@ class LineView(ScrollView):
                 style += self.get_component_rich_style(f"source--{NAMES[prov]}", partial=True)
             style = self._styles[key] = self._filtered(style)
         return style
+
+    def _painted(self, colours: str) -> Style:
+        """Of two pixels of a picture, `#upper/#lower`; they are too many to be kept."""
+        upper, _, lower = colours.partition("/")
+        return self._filtered(Style(color=upper, bgcolor=lower))
 
     def component(self, name: str, *, partial: bool = True) -> Style:
         """The look `line--name`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.binding import BindingType
@@ -23,6 +23,7 @@ from textual.widget import Widget
 
 from tui.chat import Answer, Chat, Turn
 from tui.keys import reading_bindings
+from tui.thumbs import is_picture
 from tui.trace import Decode
 from tui.widgets.answer_view import AnswerView, View
 from tui.widgets.entries import ROWS, Column, Entry
@@ -30,6 +31,9 @@ from tui.widgets.line_view import PAD, LineView
 from tui.widgets.pointing import Pointing
 from tui.widgets.user_view import UserView
 from tui.widgets.window import MARGIN
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 
 class Transcript(Pointing, LineView, can_focus=True):
@@ -48,6 +52,13 @@ class Transcript(Pointing, LineView, can_focus=True):
 
     class Scrolled(Message):
         """The view moved, by the user or by growing text."""
+
+    class Pictured(Message):
+        """A turn with pictures came near the view: small ones may be shown under their lines."""
+
+        def __init__(self, turn: Turn) -> None:
+            super().__init__()
+            self.turn = turn
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -149,6 +160,8 @@ class Transcript(Pointing, LineView, can_focus=True):
         entry.user = UserView(entry.turn.user, entry.turn.images)
         entry.answer = AnswerView(entry.turn.answer, self.view, self.decoder(entry.turn.answer))
         entry.answer.unfolded = entry.unfolded
+        if entry.turn.images:
+            self.post_message(self.Pictured(entry.turn))
 
     def flush(self, turn: Turn) -> None:
         """Draw what an answer was fed."""
@@ -196,6 +209,13 @@ class Transcript(Pointing, LineView, can_focus=True):
         """What a turn's pictures are was found out."""
         entry = self.column.of(turn)
         if entry is not None and entry.user is not None and entry.user.show_images(turn.images):
+            self._changed(entry)
+            self.post_message(self.Pictured(turn))
+
+    def show_thumbs(self, turn: Turn, thumbs: tuple[Image.Image | None, ...]) -> None:
+        """Small pictures of those that a message names."""
+        entry = self.column.of(turn)
+        if entry is not None and entry.user is not None and entry.user.show_thumbs(thumbs):
             self._changed(entry)
 
     def reveal(self, turn: Turn, row: int | None = None) -> None:
@@ -339,7 +359,7 @@ class Transcript(Pointing, LineView, can_focus=True):
         out = ""
         for row in range(entry.said):
             span = selection.get_span(entry.key(row))
-            if span is not None:
+            if span is not None and not (entry.notice is None and is_picture(entry.line(row))):
                 line = entry.line(row) if entry.notice is None else None
                 text = line.text if line is not None else self._drawn(entry, row).text[PAD:].rstrip()
                 start, end = max(0, span[0] - PAD), max(0, span[1] - PAD) if span[1] != -1 else None
