@@ -27,11 +27,13 @@ PLAIN_EVERY = (12, 64)
 number while live times of plain rounds are unknown or disagree with the curves, the second afterwards."""
 MIN_ROUNDS = 6
 """Drafting rounds before the first parking: a few unlucky ones at the start say little."""
+FUTILE = 5
+"""Rounds at the very start that accepted nothing: they say as much as a longer start with mixed luck."""
 HOPEFUL = 8
 """Rounds in a row that accepted nothing, after which being close to paying is no reason to ask twice as often."""
 SLACK = 0.5
 """Debt, in plain steps, up to which a lucky probe is followed by another at once."""
-STREAK = 3
+STREAK = 2
 """Lucky probes in a row after which only they are believed: perhaps the text has changed its kind."""
 
 
@@ -125,7 +127,7 @@ class Controller:
         self.acceptance.observe(drafted, accepted, whole)
         if self.parked:
             self._probed(drafted, accepted)
-        elif self._drafting >= MIN_ROUNDS and not self._pays():
+        elif (self._drafting >= MIN_ROUNDS and not self._pays()) or self._futile:
             self.parked, self._since_probe = True, 0
             self._debt = max(0.0, self._loss(1, 0))
             self._first, self._streak = False, []
@@ -133,6 +135,10 @@ class Controller:
             self._drafting += 1
 
     # ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _futile(self) -> bool:
+        return self._drafting == FUTILE - 1 and self._unlucky >= FUTILE and not self._pays(1.25)
 
     def _price(self, cap: int, depth: int, rows: int) -> float:
         measured = max(1e-6, self.costs.round_ms(cap, depth, rows)) * self.timings.correction(cap)
