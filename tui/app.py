@@ -153,6 +153,7 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
     async def on_mount(self) -> None:
         self.transcript = self.query_one(Transcript)
         self.composer = self.query_one(Composer)
+        self.composer.map_keys(self.wishes.keys)
         self.begin_completing()
         self.composer.focus()
         self.transcript.tell(Content(""), "notice")

@@ -1,11 +1,12 @@
 """Every key of the app, once: the bindings, the help screen and docs/keys.md are made from this table.
 
-Ids are what a key map in the settings names; keys of the message itself have none. Ctrl+B, Ctrl+O and Ctrl+L are left
-to tmux and the shell, Ctrl+Z does what it does there, and no function key is the only way.
+Ids are what a key map in the settings names. Ctrl+B, Ctrl+O and Ctrl+L are left to tmux and the shell, Ctrl+Z does what
+it does there, and no function key is the only way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from textual.binding import Binding
@@ -13,11 +14,12 @@ from textual.binding import Binding
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One entry. `keys` in Textual's notation, separated by commas; empty for those that the composer handles."""
+    """One entry. `keys` in Textual's notation, separated by commas."""
 
     id: str
     keys: str
     action: str
+    """Empty for those that the message being written handles itself, while it has the keyboard."""
     label: str
     """In the footer."""
     help: str
@@ -27,8 +29,9 @@ class Key:
 
 
 KEYS: tuple[Key, ...] = (
-    Key("send", "", "", "Send", "send the message; while an answer streams, queue it", "Enter"),
-    Key("newline", "", "", "Newline", "new line in the message", "Ctrl+J, Shift+Enter, Alt+Enter, \\ then Enter"),
+    Key("send", "enter", "", "Send", "send the message; while an answer streams, queue it"),
+    Key("newline", "ctrl+j,shift+enter,alt+enter,ctrl+enter", "", "Newline", "new line in the message",
+        "\\ then Enter"),
     Key("stop", "escape", "stop", "Stop", "stop the answer and keep what is there", "Ctrl+C", shown=True,
         priority=True),
     Key("interrupt", "ctrl+c", "interrupt", "Stop", "copy what is selected, or stop, or clear; twice quits",
@@ -52,11 +55,12 @@ KEYS: tuple[Key, ...] = (
         priority=True),
     Key("paste", "alt+v", "paste", "Paste", "paste what the desktop's clipboard holds: a picture, or text",
         "Ctrl+V, /image paste", priority=True),
-    Key("expand", "", "", "Expand", "write out the long paste that the cursor touches", "Tab"),
-    Key("complete", "", "", "Complete", "take a command, one of its words, or a file after @", "Tab, ↑ ↓ and Enter"),
-    Key("undo", "", "", "Undo", "take back the last change of the message; Ctrl+Y does it again", "Ctrl+_"),
-    Key("history", "", "", "History", "the queued message, then earlier and later ones, at the edge of the text",
-        "↑ ↓"),
+    Key("expand", "tab", "", "Expand", "write out the long paste that the cursor touches"),
+    Key("complete", "tab", "", "Complete", "take a command, one of its words, or a file after @", "↑ ↓ and Enter"),
+    Key("undo", "ctrl+underscore,super+z", "", "Undo",
+        "take back the last change of the message; Ctrl+Y does it again"),
+    Key("history-back", "up", "", "History", "the queued message, then earlier ones, at the edge of the text"),
+    Key("history-forward", "down", "", "History", "later ones, at the edge of the text"),
     Key("editor", "ctrl+g", "editor", "Editor", "write the message in $EDITOR"),
     Key("copy", "alt+y", "copy_answer", "Copy", "copy the last answer as Markdown", "/copy"),
     Key("block-up", "alt+up", "block(-1)", "Block", "a cursor over messages and the blocks of answers, one up"),
@@ -91,7 +95,19 @@ READING: tuple[Key, ...] = (
 FOOTER = ("retry", "help", "models", "next-drafter", "view", "sessions", "palette", "quit", "stop", "panels", "race")
 """Order in the footer; a narrow screen shows the first ones only."""
 
-_NAMES = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "up": "↑", "down": "↓", "end": "End", "enter": "Enter"}
+SHARED = frozenset({"expand", "complete"})
+"""May have one key: there is a list to choose from, or there is not."""
+
+_NAMES = {
+    "underscore": "_",
+    "escape": "Esc",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+    "up": "↑",
+    "down": "↓",
+    "end": "End",
+    "enter": "Enter",
+}
 
 
 def bindings() -> list[Binding]:
@@ -99,13 +115,24 @@ def bindings() -> list[Binding]:
     return [
         Binding(key.keys, key.action, key.label, show=key.shown, priority=key.priority, id=key.id, tooltip=key.help)
         for key in KEYS
-        if key.keys
+        if key.action
     ]
 
 
 def reading_bindings() -> list[Binding]:
     """For the conversation, which has the keyboard while the block cursor is on."""
-    return [Binding(key.keys, key.action, key.label, show=False, tooltip=key.help) for key in READING]
+    return [Binding(key.keys, key.action, key.label, show=False, id=key.id, tooltip=key.help) for key in READING]
+
+
+def message_keys(mapped: Mapping[str, str]) -> dict[str, str]:
+    """What each key does in the message being written, in the words of its own keys: `enter` is what sends, whatever
+    key that is. `mapped`: keys that the user wants for an id. An own key that does something else now is empty."""
+    own = {key.id: key.keys for key in KEYS if not key.action}
+    found = {key: "" for keys in own.values() for key in keys.split(",")}
+    for id, keys in own.items():
+        for key in mapped.get(id, keys).split(","):
+            found[key] = keys.split(",")[0]
+    return found
 
 
 def pretty(keys: str) -> str:
@@ -121,15 +148,19 @@ def _pretty_part(part: str) -> str:
 def table() -> str:
     """docs/keys.md."""
     rows = ["# Keys", "", "Made from `tui/keys.py`. The id is what `[keys]` in the settings names, as in"]
-    rows.append('`view = "f12"`; several keys are separated by commas. Keys without an id belong to the message.')
-    rows.append("")
-    rows += ["| key | does | also | id |", "|---|---|---|---|"]
-    for key in KEYS:
-        name, also = pretty(key.keys), key.also
-        if not name:
-            name, also = also, ""
-        id = f"`{key.id}`" if key.keys else ""
-        rows.append(f"| {name} | {key.help} | {also} | {id} |".replace("\\", "\\\\"))
-    rows += ["", "While the block cursor is on (Alt+↑); Esc leaves it:", "", "| key | does | also |", "|---|---|---|"]
-    rows += [f"| {pretty(key.keys)} | {key.help} | {key.also} |" for key in READING]
+    rows.append(
+        '`view = "f12"`; several keys are separated by commas. A key that has something to do already is refused'
+    )
+    rows += ["with a sentence that says what.", "", *_rows(KEYS)]
+    rows += [
+        "",
+        "While the block cursor is on (Alt+↑); Esc leaves it. Here a letter may be a key, too:",
+        "",
+        *_rows(READING),
+    ]
     return "\n".join(rows) + "\n"
+
+
+def _rows(keys: Iterable[Key]) -> list[str]:
+    rows = [f"| {pretty(key.keys)} | {key.help} | {key.also} | `{key.id}` |".replace("\\", "\\\\") for key in keys]
+    return ["| key | does | also | id |", "|---|---|---|---|", *rows]

@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.pilot import Pilot
 
+from engine import paths
+from tests.tui.drive import ask, running, shown, wait_until
+from tests.tui.fakes import FakeEngine, script
+from tui.app import ChatApp
 from tui.keymap import keymap
 from tui.keys import KEYS, READING, pretty, table
 
@@ -18,10 +23,11 @@ def test_the_document_is_the_table() -> None:
 
 
 def test_ids_and_keys_are_unique() -> None:
-    ids = [key.id for key in KEYS]
-    keys = [k for key in KEYS for k in key.keys.split(",") if k]
+    ids = [key.id for key in (*KEYS, *READING)]
+    keys = [k for key in KEYS for k in key.keys.split(",") if key.id != "complete"]
     assert len(set(ids)) == len(ids)
     assert len(set(keys)) == len(keys)
+    assert all(keys)
     reading = [k for key in READING for k in key.keys.split(",")]
     assert len(set(reading)) == len(reading)
 
@@ -45,8 +51,12 @@ def test_keys_are_mapped_by_id_and_may_change_places() -> None:
 @pytest.mark.parametrize(("table", "says"), [
     ({"view": "f6"}, "view is left out: F6 belongs to panels"),
     ({"view": "ctrl+x", "panels": "ctrl+x"}, "panels is left out: Ctrl+X belongs to view"),
-    ({"view": "f6", "panels": "enter"}, "panels is left out: Enter sends or breaks the line"),
-    ({"nonsense": "f9"}, "there is no such id"), ({"send": "f9"}, "there is no such id"),
+    ({"view": "f6", "panels": "enter"}, "panels is left out: Enter belongs to the message"),
+    ({"nonsense": "f9"}, "there is no such id"), ({"send": "f9"}, "send is left out: F9 belongs to charts"),
+    ({"send": "x"}, "x writes text"), ({"newline": "enter"}, "newline is left out: Enter belongs to send"),
+    ({"send": "left"}, "edits the message"), ({"send": "space"}, "writes text"), ({"block-up": "up"}, "belongs to"),
+    ({"block-copy": "f4"}, "F4 belongs to view"), ({"block-copy": "Y"}, "Y belongs to answer-copy"),
+    ({"block-edit": "é"}, "“é” is no key"), ({"expand": "enter"}, "Enter belongs to send"),
     ({"view": 5}, "a key is written like"), ({"view": ""}, "“” is no key"), ({"view": "x"}, "x writes text"),
     ({"view": "f99"}, "“f99” is no key"), ({"view": "ctrl+\x1b[2J"}, "is no key"),
     ({"a\x1b[2Jb": "f9"}, "[keys] ab is left"),
@@ -54,7 +64,65 @@ def test_keys_are_mapped_by_id_and_may_change_places() -> None:
 def test_conflicts_and_mistakes_are_told_and_left_out(table: dict[str, Any], says: str) -> None:
     keys, notes = keymap(table)
     assert any(says in note for note in notes), notes
-    final = {key.id: keys.get(key.id, key.keys) for key in KEYS if key.keys}
-    used = [k for value in final.values() for k in value.split(",")]
-    assert len(set(used)) == len(used)
-    assert all("\x1b" not in note for note in notes)
+    for scope in ([key for key in KEYS if key.id != "complete"], [*(key for key in KEYS if key.action), *READING]):
+        used = [k for key in scope for k in keys.get(key.id, key.keys).split(",")]
+        assert len(set(used)) == len(used)
+    assert all("\x1b" not in note and note.count(". ") == 0 for note in notes), "one sentence each"
+
+
+def test_every_key_can_be_another_one() -> None:
+    """With keys that nothing else has, no id is refused."""
+    for key in (*KEYS, *READING):
+        assert keymap({key.id: "ctrl+alt+9"}) == ({key.id: "ctrl+alt+9"}, [])
+    changed = {"send": "ctrl+j", "newline": "enter", "block-copy": "Y", "answer-copy": "y", "block-inspect": "enter,I"}
+    assert keymap(changed) == (changed, [])
+
+
+async def running_with(keys: str, use: Any) -> None:
+    paths.settings_file().parent.mkdir(parents=True, exist_ok=True)
+    paths.settings_file().write_text(f"[keys]\n{keys}")
+    async with running() as (app, pilot, engine):
+        assert not app.wishes.notes
+        await use(app, pilot, engine)
+
+
+async def test_enter_and_the_new_line_change_places() -> None:
+    async def use(app: ChatApp, pilot: Pilot[Any], engine: FakeEngine) -> None:
+        assert "Alt+Enter sends · Enter new line" in shown(app)
+        await pilot.press(*"one", "enter", *"two")
+        assert app.composer.text == "one\ntwo"
+        assert not engine.tickets
+        await pilot.press("alt+enter")
+        await wait_until(pilot, lambda: len(engine.tickets) == 1)
+        assert app.controller.chat.turns[0].user == "one\ntwo"
+        engine.tickets[0].finish()
+        await wait_until(pilot, lambda: not app.controller.busy)
+        await pilot.press("ctrl+up")
+        assert app.composer.text == "one\ntwo"
+        await pilot.press("ctrl+r", *"on", "alt+enter")
+        assert app.composer.search is None
+        assert len(engine.tickets) == 1, "it takes what was found; a second one sends"
+
+    await running_with('send = "alt+enter"\nnewline = "enter,ctrl+j"\nhistory-back = "ctrl+up"\n', use)
+
+
+async def test_the_letters_of_the_block_cursor_are_others() -> None:
+    async def use(app: ChatApp, pilot: Pilot[Any], engine: FakeEngine) -> None:
+        ticket = await ask(pilot, engine, "the question")
+        ticket.prefilled()
+        ticket.say(*script("first\n\nsecond"))
+        ticket.finish()
+        await wait_until(pilot, lambda: not app.controller.busy)
+        await pilot.press("alt+up", "c")
+        assert app.clipboard == "second"
+        await pilot.press("p", "c")
+        assert app.clipboard == "first"
+        await pilot.press("Y")
+        assert app.clipboard == "first\n\nsecond"
+        await pilot.press("y", "k", "enter")
+        assert app.clipboard == "first\n\nsecond"
+        assert len(app.screen_stack) == 1, "what was Enter is another key now"
+        await pilot.press("f1")
+        await pilot.pause()
+
+    await running_with('block-copy = "c"\nblock-previous = "p,up"\nblock-inspect = "ctrl+x"\n', use)

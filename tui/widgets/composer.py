@@ -6,7 +6,7 @@ Knows nothing of what a message is for: it posts `Submitted`, with the long past
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from rich.text import Text
@@ -23,11 +23,12 @@ from engine.sanitize import clean, one_line
 from tui.chips import Chips
 from tui.graphemes import next_boundary, previous_boundary
 from tui.history import Form, History, Search
+from tui.keys import message_keys, pretty
 
-NEWLINE = frozenset({"ctrl+j", "shift+enter", "alt+enter", "ctrl+enter"})
+NEWLINE = "ctrl+j"
 CHOOSING = frozenset({"up", "down", "tab", "enter"})
 """Keys that a list of completions takes while it is open."""
-ENDING = frozenset({"enter", "tab", "left", "right", "home", "end", "delete", *NEWLINE})
+ENDING = frozenset({"enter", "tab", "left", "right", "home", "end", "delete", NEWLINE})
 """Keys that end a search and keep what it found; all but the first two then do what they always do."""
 BURST = 0.008
 """Keys closer than this were not typed by a person."""
@@ -53,7 +54,7 @@ class Composer(TextArea):
     """
 
     # Ctrl+Z belongs to the shell.
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+underscore,super+z", "undo", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+underscore,super+z", "undo", show=False, id="undo")]
 
     class Submitted(Message):
         """The user sent `text`."""
@@ -78,8 +79,8 @@ class Composer(TextArea):
     def __init__(self, inputs: History | None = None, id: str | None = None) -> None:
         super().__init__(
             id=id, soft_wrap=True, tab_behavior="focus", show_line_numbers=False, highlight_cursor_line=False,
-            placeholder="Message…   Enter sends · Ctrl+J new line · / commands · @ files · ? keys",
         )  # fmt: skip
+        self.map_keys({})
         self.cursor_blink = False  # an idle app has nothing to draw
         self.inputs = inputs or History()
         self.chips = Chips()
@@ -94,6 +95,16 @@ class Composer(TextArea):
         self._pending: Timer | None = None
         """A send that waits to see whether its Enter was typed."""
 
+    def map_keys(self, mapped: Mapping[str, str]) -> None:
+        """Keys that the user wants for an id of the message."""
+        self._keys = message_keys(mapped)
+        send, newline = (
+            next((key for key, does in self._keys.items() if does == own), "") for own in ("enter", NEWLINE)
+        )
+        self.placeholder = (
+            f"Message…   {pretty(send)} sends · {pretty(newline)} new line · / commands · @ files · ? keys"
+        )
+
     # Keys -------------------------------------------------------------------------------------------------------------
 
     async def _on_key(self, event: events.Key) -> None:
@@ -105,25 +116,27 @@ class Composer(TextArea):
             self._pending.stop()
             self._pending = None
             self.insert("\n")
-        if self._searched(event) or self._handle(event, burst):
+        key = self._keys.get(event.key, event.key)
+        if self._searched(event, key) or self._handle(event, key, burst):
             event.stop()
             event.prevent_default()
 
-    def _handle(self, event: events.Key, burst: bool) -> bool:
-        if event.key in CHOOSING and not (burst and event.key == "enter") and self.choose(event.key):
+    def _handle(self, event: events.Key, key: str, burst: bool) -> bool:
+        pasted = burst and event.key == "enter"
+        if key in CHOOSING and not pasted and self.choose(key):
             pass
-        elif event.key in NEWLINE:
+        elif key == NEWLINE:
             self.insert("\n")
-        elif event.key == "enter":
-            if burst:
+        elif key == "enter":
+            if pasted:
                 self._pending = self.set_timer(SETTLE, self.action_send)
             else:
                 self.action_send()
-        elif event.key == "up" and self.cursor_location[0] == 0 and not self.selected_text:
+        elif key == "up" and self.cursor_location[0] == 0 and not self.selected_text:
             return self._back()
-        elif event.key == "down" and self.cursor_location[0] == self.document.line_count - 1:
+        elif key == "down" and self.cursor_location[0] == self.document.line_count - 1:
             return self._recall(self.inputs.forward())
-        elif event.key == "tab":
+        elif key == "tab":
             return self._unfold()
         elif event.character == "?" and not self.text:
             self.post_message(self.HelpWanted())
@@ -215,7 +228,7 @@ class Composer(TextArea):
             self.write(search.draft)
         self._show_search()
 
-    def _searched(self, event: events.Key) -> bool:
+    def _searched(self, event: events.Key, key: str) -> bool:
         """Whether a search is on and took this key."""
         search = self.search
         if search is None:
@@ -224,14 +237,14 @@ class Composer(TextArea):
             search.say(search.needle + event.character)
         elif event.key == "backspace":
             search.say(search.needle[: previous_boundary(search.needle, len(search.needle))])
-        elif event.key in ("up", "down"):
-            search.older() if event.key == "up" else search.newer()
+        elif key in ("up", "down"):
+            search.older() if key == "up" else search.newer()
         elif event.key in ("escape", "ctrl+g"):
             self.end_search(keep=False)
             return True
-        elif event.key in ENDING:
+        elif key in ENDING:
             self.end_search(keep=True)
-            return event.key in ("enter", "tab")
+            return key in ("enter", "tab")
         else:
             return False
         self._show_search()
