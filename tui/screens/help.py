@@ -13,7 +13,8 @@ from textual.widgets import Static
 from engine.config import Config
 from tui.commands import table
 from tui.keys import KEYS, READING, pretty
-from tui.settings import rows
+from tui.settings import rows as settings_rows
+from tui.widgets.hanging import Entry, Hanging
 
 COLOURS = (
     ("■ draft", "$source-draft", "proposed by a learned drafter and accepted by the model"),
@@ -48,23 +49,27 @@ class HelpScreen(ModalScreen[None]):
         self.dismiss()
 
 
-def help_text(keys: Mapping[str, str]) -> Content:
-    parts: list[tuple[str, str] | str] = [("Colours\n", "bold $primary")]
+def help_text(keys: Mapping[str, str]) -> Hanging:
+    rows: list[Entry] = [_heading("Colours")]
     for name, style, text in COLOURS:
-        parts += ["  ", (f"{name:<10}", style), f" {text}\n"]
-    parts.append(("\nKeys\n", "bold $primary"))
+        rows.append(_row(name, 10, text, style))
+    rows += [Entry(Content("")), _heading("Keys")]
     for key in KEYS:
         names = pretty(keys.get(key.id, key.keys)) or key.also.split(", ")[0]
-        parts += ["  ", (f"{names:<22}", "bold"), f" {key.help}\n"]
-    parts.append(("\nOn the block cursor\n", "bold $primary"))
-    for key in READING:
-        parts += ["  ", (f"{pretty(key.keys):<22}", "bold"), f" {key.help}\n"]
-    parts.append(("\nCommands\n", "bold $primary"))
-    for usage, text in table():
-        parts += ["  ", (f"{usage:<34}", "bold"), f" {text}\n"]
-    parts.append(("\nSettings", "bold $primary"))
-    parts.append(("  /set NAME VALUE, or F8\n", "$faint"))
-    for row in rows(Config()):
-        parts += ["  ", (f"{row.name:<22}", "bold"), f" {row.help}\n"]
-    parts.append("\n  A second slash sends a slash as text.")
-    return Content.assemble(*parts)
+        rows.append(_row(names, 22, key.help))
+    rows += [Entry(Content("")), _heading("On the block cursor")]
+    rows += [_row(pretty(keys.get(key.id, key.keys)), 22, key.help) for key in READING]
+    rows += [Entry(Content("")), _heading("Commands")]
+    rows += [_row(usage, 34, text) for usage, text in table()]
+    rows += [Entry(Content("")), _heading("Settings", "  /set NAME VALUE, or F8")]
+    rows += [_row(row.name, 22, row.help) for row in settings_rows(Config())]
+    rows += [Entry(Content("")), Entry(Content("  A second slash sends a slash as text."))]
+    return Hanging(rows)
+
+
+def _heading(text: str, note: str = "") -> Entry:
+    return Entry(Content.styled(text, "bold $primary"), Content.styled(note, "$faint"))
+
+
+def _row(name: str, column: int, text: str, style: str = "bold") -> Entry:
+    return Entry(Content.assemble("  ", (name, style), " "), Content(text), column + 3)

@@ -16,6 +16,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from engine.sanitize import one_line
+from tui.widgets.hanging import Entry, Hanging
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class PickScreen(ModalScreen[str | None]):
         width: 90; max-width: 96%; height: 80%; padding: 0 1; background: $surface; border: round $primary;
     }
     PickScreen Input, PickScreen Input:focus { border: none; height: 1; margin: 1 0; background: $panel; padding: 0 1; }
-    PickScreen OptionList { height: 1fr; border: none; background: $surface; }
+    /* With a scroll bar that comes and goes the list would keep the heights of its rows at another width. */
+    PickScreen OptionList { height: 1fr; border: none; background: $surface; scrollbar-gutter: stable; }
     PickScreen #hint { color: $faint; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -75,10 +77,10 @@ class PickScreen(ModalScreen[str | None]):
         options.clear_options()
         for item in self.items(self.query_one(Input).value.strip()):
             mark = ("› " if item.current else "  ") if item.current is not None else ""
-            name = Content(one_line(item.name))
-            room = " " * max(0, item.column - name.cell_length) + "  "
-            prompt = Content.assemble(mark, name, room, (one_line(item.note), "$faint"))
-            options.add_option(Option(prompt, id=item.id, disabled=item.disabled))
+            name = Content.assemble(mark, one_line(item.name), "  ")
+            note = Content.styled(one_line(item.note), "$faint")
+            entry = Entry(name, note, len(mark) + item.column + 2 if item.column else 0)
+            options.add_option(Option(Hanging([entry]), id=item.id, disabled=item.disabled))
         if options.option_count:
             options.highlighted = min(at or 0, options.option_count - 1)
 
