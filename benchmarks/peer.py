@@ -32,7 +32,8 @@ Decode = Callable[[list[int], int], dict[str, Any]]
 
 
 def ours(target_folder: Path, drafter_folder: Path) -> Decode:
-    """This engine's loop, without its thread."""
+    """This engine's loop; this thread is what its own would be."""
+    backend.compute_thread()
     from engine.calibrate.harness import Run
     from engine.core import Request
     from engine.drafters.chain import Chain

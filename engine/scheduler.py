@@ -140,6 +140,7 @@ class Scheduler:
     # On the model thread ----------------------------------------------------------------------------------------------
 
     def _main(self) -> None:
+        backend.compute_thread()
         try:
             self._run()
         finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import mlx.core as mx
@@ -53,3 +55,22 @@ def test_a_model_that_does_not_fit_a_mac_names_the_switch(mac: list[int]) -> Non
     need = Estimate(weights=20 * GB, state=StateCost(1000, 0), scratch=0, context=4096)
     with pytest.raises(MemoryShort, match=r"more quantised one; `sudo sysctl iogpu\.wired_limit_mb=N` lets macOS"):
         fit(need)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a word to Linux")
+def test_the_model_thread_and_what_it_starts_compute():
+    from engine.scheduler import Scheduler
+
+    def policies() -> tuple[int, list[int]]:
+        mx.eval(mx.ones((2,)) + 1)  # MLX starts its thread for this one's operations
+        threads = [int(name) for name in os.listdir("/proc/self/task")]
+        return os.sched_getscheduler(0), [os.sched_getscheduler(thread) for thread in threads]
+
+    scheduler = Scheduler()
+    try:
+        mine, all_ = scheduler.run_exclusive(policies).result()
+    finally:
+        scheduler.close()
+    assert mine == os.SCHED_BATCH
+    assert all_.count(os.SCHED_BATCH) >= 2
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER, "a thread that answers people stays an ordinary one"
