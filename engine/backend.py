@@ -126,6 +126,16 @@ def is_cpu() -> bool:
     return mx.default_device().type == mx.DeviceType.cpu  # pyright: ignore[reportUnknownMemberType]
 
 
+def keep_memory() -> bool:
+    """Let the C library keep what is freed, instead of giving it back and getting it zeroed again: a training step on
+    the CPU allocates the same arrays over and over. Returns whether there was anything to be told."""
+    if not sys.platform.startswith("linux"):
+        return False
+    tell = getattr(ctypes.CDLL(None), "mallopt", None)
+    trim_threshold, mmap_threshold = -1, -3
+    return bool(tell and tell(trim_threshold, 1 << 30) and tell(mmap_threshold, 1 << 30))
+
+
 def float32_only() -> bool:
     """On the CPU backend 16-bit activations run 10 to 100 times slower than float32, so models compute in float32."""
     return is_cpu()

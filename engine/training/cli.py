@@ -20,7 +20,8 @@ from engine import backend as backend  # before MLX, see its docstring
 from engine.errors import Cancelled, NoSpace, UsageError
 from engine.training.settings import Settings, duration
 
-_BATCH = 8
+_BATCH = 32
+"""Conversations written together, as far as a quarter of the memory holds them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", default="", help="conversations that exist: .jsonl with prompt_ids and response_ids")
     add("--prompts", default="", help="questions to ask the model, one a line (default: it writes its own)")
     add("--max-tokens", type=int, default=default.max_tokens, help="longest answer")
-    add("--learn-questions", action="store_true", help="the model wrote the questions: learn from them, too")
+    add("--learn-questions", action="store_true", help="the model wrote the questions of --data: learn from them, too")
     add("--from", dest="parent", default="", help="folder of an earlier run whose drafter this one starts from")
     add("--taps", default="", help="target layers to read, such as 1,8,14,21,28")
     add("--layers", type=int, default=default.layers)
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rate", type=float, default=default.rate, help="peak learning rate (default: by width)")
     add("--weight-decay", type=float, default=default.weight_decay, help="pulls every weight towards zero")
     add("--noise", type=float, default=default.noise, help="on what is read of the model, whose own size is 1")
+    add("--sequences", type=int, default=0, help="conversations a step, with 256 anchors in all (default: by width)")
     add("--seed", type=int, default=default.seed)
     add(
         "--bits",
@@ -59,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 _LEAST = {
     "--block": 2, "--layers": 1, "--rank": 0, "--draft-vocab": 0, "--steps": 0, "--conversations": 1, "--max-tokens": 1,
-    "--rate": 0.0, "--weight-decay": 0.0, "--noise": 0.0,
+    "--rate": 0.0, "--weight-decay": 0.0, "--noise": 0.0, "--sequences": 0,
 }  # fmt: skip
 
 
@@ -97,6 +99,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         noise=args.noise,
         budget=duration(args.budget),
         steps=args.steps,
+        sequences=args.sequences,
         seed=args.seed,
         bits=args.bits,
         parent=args.parent,
@@ -116,8 +119,10 @@ def run(args: argparse.Namespace) -> int:
     assert found.path is not None
     with _disk(args.out):
         settings = keep(args.out, settings)
+    backend.keep_memory()
     screen = Screen(sys.stderr)
-    with open_engine(found.path, name=settings.model, options=Options(drafter="none", max_batch=_BATCH)) as engine:
+    options = Options(drafter="none", max_batch=_BATCH, state_bytes=backend.memory_bytes() // 4)
+    with open_engine(found.path, name=settings.model, options=options) as engine:
         made = Run(args.out, settings, engine, screen)
         _explain(made, sys.stderr)
         if args.dry_run or not (args.yes or _agreed()):

@@ -129,7 +129,7 @@ def write(
     questions: Sequence[str] = (),
     max_tokens: int = 256,
     seed: int = 0,
-    wave: int = 16,
+    wave: int = 32,
     progress: Progress = lambda _a, _b: None,
 ) -> int:
     """Bring `out` to `count` conversations; returns how many it holds. With `questions`, at most one for each."""

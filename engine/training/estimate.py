@@ -44,7 +44,7 @@ def estimate(
     mean = tokens / written if written else float(_PROMPT + min(_ANSWER, settings.max_tokens))
     total = round(tokens + missing * mean)
     unread = max(0.0, total - read * mean)
-    width = 8
+    width = 32
     step = _seconds(target, (width, 1))
     prefill = _seconds(target, (2, 128)) / 256
     answers = missing * min(_ANSWER, settings.max_tokens) * (1.0 if settings.prompts else 1.3)

@@ -7,6 +7,7 @@ the embedding). What training kept apart is multiplied out: the whitening into `
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +143,7 @@ def write(
     bits: int = 16,
     card: str = "",
 ) -> int:
-    """Write config.json, model.safetensors and the model card; returns the bytes of the weights.
+    """Write config.json, model.safetensors and the model card, each whole or not at all; returns the weights' bytes.
 
     bits: 16 is float16, which every program reads; 8 or 4 quantises the matrices in MLX's format.
     """
@@ -158,9 +159,17 @@ def write(
         else:
             arrays[name] = value.astype(mx.float16)
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "model.safetensors"
-    mx.save_safetensors(str(file), arrays, {"format": "mlx"})
-    (folder / "config.json").write_text(json.dumps(config(shape, origin, bits), indent=2) + "\n")
+    file, part = folder / "model.safetensors", folder.with_name(f"part-{folder.name}.safetensors")
+    mx.save_safetensors(str(part), arrays, {"format": "mlx"})
+    os.replace(part, file)
+    put(folder / "config.json", json.dumps(config(shape, origin, bits), indent=2) + "\n")
     if card:
-        (folder / "README.md").write_text(card)
+        put(folder / "README.md", card)
     return file.stat().st_size
+
+
+def put(file: Path, text: str) -> None:
+    """Write a file whole or not at all: what was exported before stays until then."""
+    part = file.parent.with_name(f"part-{file.name}")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, file)

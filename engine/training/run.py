@@ -142,7 +142,7 @@ class Run:
         settings, target = self.settings, self.engine.target
         store = Store.open(self.folder / "features")
         held, members = split(store, settings.held_out)
-        if settings.learn_questions:
+        if settings.learn_questions or settings.self_asked:
             opening = talk.opening(self.engine.format, self.engine.tokenizer.backend)
             store = corpus.with_questions(store, members, len(opening))
         prepared = self._prepared(store, members)
@@ -182,13 +182,14 @@ class Run:
         return made
 
     def _plan(self) -> train.Plan:
-        s = self.settings
+        s, hidden = self.settings, self.engine.spec.hidden_size
+        sequences, anchors = s.batch(hidden)
         return train.Plan(
             steps=s.steps,
             seconds=s.budget,
-            sequences=s.sequences,
-            anchors=s.anchors,
-            rate=s.peak_rate(self.engine.spec.hidden_size),
+            sequences=sequences,
+            anchors=anchors,
+            rate=s.peak_rate(hidden),
             seed=s.seed,
             weights=s.weights(),
             weight_decay=s.weight_decay,
@@ -250,7 +251,7 @@ class Run:
         prompts = self._held_prompts(trainer.store, trainer.held_out, 12)
         self.measured = verify.measure(self.engine.target, self.engine.tokenizer, folder, prompts)
         text = card(self.settings, origin, facts, trainer.plan, self.measured, size)
-        (folder / "README.md").write_text(text, encoding="utf-8")
+        export.put(folder / "README.md", text)
         return folder
 
 

@@ -45,8 +45,10 @@ class Settings:
     confidence: float = 0.3
     rate: float = 0.0
     """Peak learning rate; 0 takes it from the width, see `peak_rate`."""
-    sequences: int = 2
-    anchors: int = 128
+    sequences: int = 0
+    """Conversations a step; 0 takes it from the width, see `batch`."""
+    anchors: int = 0
+    """In each of them; 0 makes it 256 a step in all."""
     budget: float = 7200.0
     """Seconds of training, over all sittings."""
     steps: int = 0
@@ -55,7 +57,7 @@ class Settings:
     noise: float = 0.4
     """On whitened features; against learning few conversations by heart."""
     learn_questions: bool = False
-    """Whether the questions are the model's own text, too."""
+    """Whether the questions in `data` are the model's own text, too; those that it writes itself are."""
     seed: int = 0
     held_out: int = 24
     bits: int = 8
@@ -64,10 +66,22 @@ class Settings:
     parent: str = ""
     """Folder of a run of the same model whose drafter this one starts from."""
 
+    @property
+    def self_asked(self) -> bool:
+        """Whether the model writes the questions of this run."""
+        return not self.data and not self.prompts
+
     def peak_rate(self, hidden: int) -> float:
         """Adam's step is the same for every weight, so a narrow drafter bears and needs a higher rate: 0.001 at 576,
         four times as much at 128 (both measured), and not below a quarter for wide ones."""
         return self.rate or min(5e-3, max(2.5e-4, 1e-3 * 576 / hidden))
+
+    def batch(self, hidden: int) -> tuple[int, int]:
+        """(conversations a step, anchors in each). Anchors of different conversations teach more than neighbours do,
+        but each conversation's context is projected whole: cheap for a narrow drafter, where eight of 32 anchors beat
+        two of 128 clearly at the same cost, and not for a wide one."""
+        sequences = self.sequences or (8 if hidden <= 256 else 2)
+        return sequences, self.anchors or max(1, 256 // sequences)
 
     def weights(self) -> step.Weights:
         """A DFlash learns by cross-entropy alone and has no confidence head."""

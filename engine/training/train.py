@@ -106,7 +106,8 @@ class Trainer:
             recent.append(self._step(progress))
             held = self._measure() if self.done % plan.evaluate_every == 0 else None
             self.used += time.monotonic() - started
-            if held is not None or self.done % plan.report_every == 0:
+            ended = plan.progress(self.done, self.used) >= 1.0
+            if not ended and (held is not None or self.done % plan.report_every == 0):
                 self._report(recent, held, report)
                 recent = []
             if self.done % plan.save_every == 0:
