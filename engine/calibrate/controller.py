@@ -30,7 +30,9 @@ MIN_ROUNDS = 6
 FUTILE = 5
 """Rounds at the very start that accepted nothing: they say as much as a longer start with mixed luck."""
 HOPEFUL = 8
-"""Rounds in a row that accepted nothing, after which being close to paying is no reason to ask twice as often."""
+"""Rounds in a row that accepted nothing, up to which being close to paying is a reason to ask twice as often."""
+PATIENCE = 28
+"""Plain rounds between probes after that, where the budget would allow more: friendly text is noticed soon enough."""
 SLACK = 0.5
 """Debt, in plain steps, up to which a lucky probe is followed by another at once."""
 STREAK = 2
@@ -109,9 +111,7 @@ class Controller:
             self._since_plain = 0
             self._since_probe += 1
             if self.parked:
-                # Close to paying, a wrong verdict is the likelier error and probes cost less: ask twice as often.
-                eager = self._unlucky < HOPEFUL and self._pays(0.8)
-                self._debt = max(0.0, self._debt - PROBE_BUDGET * (2.0 if eager else 1.0))
+                self._debt = max(0.0, self._debt - self._repayment)
             return
         self._judge(drafted, accepted, whole)
 
@@ -135,6 +135,14 @@ class Controller:
             self._drafting += 1
 
     # ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _repayment(self) -> float:
+        """What a plain round while parked pays back of what probes have lost."""
+        if self._unlucky >= HOPEFUL:
+            return min(PROBE_BUDGET, self._loss(self.probe_cap, 0) / PATIENCE)
+        # Close to paying, a wrong verdict is the likelier error and probes cost less.
+        return PROBE_BUDGET * (2.0 if self._pays(0.8) else 1.0)
 
     @property
     def _futile(self) -> bool:

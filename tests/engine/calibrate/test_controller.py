@@ -54,7 +54,7 @@ def test_hopeless_text_costs_little_where_drafting_nearly_pays():
     memory = lambda: Memory(Prior(0.45, 0.9, 6.0))  # noqa: E731
     rounds = [play(Adaptive(costs, memory()), costs, lambda _: constant(0.0), 128, longest=4, seed=s) for s in range(5)]
     plain = 1000.0 / costs.round_ms(0)
-    assert statistics.mean(tokens_per_s(game) for game in rounds) >= 0.97 * plain
+    assert statistics.mean(tokens_per_s(game) for game in rounds) >= 0.975 * plain
 
 
 @pytest.mark.parametrize("machine", MACHINES)
