@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
                 }
                 for arm in result.arms
             ]
-            print(json.dumps({"verdict": result.banner, "ok": result.ok, "arms": arms}, indent=2))
+            print(json.dumps({"verdict": result.banner, "ok": result.ok, "note": result.note, "arms": arms}, indent=2))
             return 0 if result.ok else 1
         rows = [
             (
@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
         ]
         print(table(("arm", "tok/s", "speed-up", "time", "rounds", "clock"), rows))
         print(result.banner)
+        if result.note:
+            print(f"note: {result.note}")
         if args.text:
             print()
             print(clean(result.arms[0].text))

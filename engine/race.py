@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from engine.calibrate.harness import Run
-from engine.core import Piece, Request, Round, Source, Tokens
+from engine.calibrate.record import BUSY
+from engine.calibrate.session import load_per_core
+from engine.core import Event, Piece, Request, Round, Source, Tokens
 from engine.engine import Engine
 from engine.errors import Cancelled, UsageError
 from engine.policy import EngineCap, policy_for
@@ -19,6 +21,8 @@ from engine.verdict import Verdict, compare
 
 MOST = 4
 Progress = Callable[[str, float], None]
+Watch = Callable[[int, Sequence[Piece]], None]
+"""(which arm, what it said since it was last asked), after each of its rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,13 @@ class RaceResult:
     """All arms of one race, the reference first."""
 
     arms: tuple[Arm, ...]
+    busy: float = 0.0
+    """Runnable processes a core when it began."""
+
+    @property
+    def note(self) -> str:
+        """What the rates suffer from; empty when nothing is known."""
+        return "other programs computed meanwhile: the rates mean little" if self.busy > BUSY else ""
 
     @property
     def identical(self) -> bool:
@@ -112,6 +123,7 @@ def race(
     drafters: Sequence[str],
     *,
     progress: Progress | None = None,
+    watch: Watch | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> RaceResult:
     """Run `request` once with each drafter (chains by name; "name:k" pins a draft length). Decoding waits meanwhile.
@@ -125,12 +137,17 @@ def race(
     for name in drafters:
         engine.chain(split(name)[0])  # before the first arm has run for nothing
     request = comparable(request)
-    arms: list[Arm] = []
+    busy, arms = load_per_core(), list[Arm]()
     for i, name in enumerate(drafters):
-        tell: Callable[[float], None] | None = None
         if progress is not None:
             progress(name, i / len(drafters))
-            tell = lambda done, n=name, i=i: progress(n, (i + done) / len(drafters))  # noqa: E731
+
+        def tell(done: float, pieces: Sequence[Piece], n: str = name, i: int = i) -> None:
+            if progress is not None:
+                progress(n, (i + done) / len(drafters))
+            if watch is not None and pieces:
+                watch(i, pieces)
+
         arm = engine.run_exclusive(lambda n=name, t=tell: _arm(engine, request, n, stop, t))
         if arms:
             first = arms[0]
@@ -141,7 +158,7 @@ def race(
         arms.append(arm)
     if progress is not None:
         progress("done", 1.0)
-    return RaceResult(tuple(arms))
+    return RaceResult(tuple(arms), busy)
 
 
 def comparable(request: Request) -> Request:
@@ -199,17 +216,21 @@ def _arm(
     request: Request,
     name: str,
     stop: Callable[[], bool] | None,
-    tell: Callable[[float], None] | None,
+    tell: Callable[[float, Sequence[Piece]], None],
 ) -> Arm:
     run, said = start(engine, request, name)
     ends: list[float] = [0.0]
+    pieces = _pieces(run.events)
+    told = 0
     while not run.done:
         if stop is not None and stop():
             raise Cancelled("The race was stopped.")
+        heard = len(run.events)
         run.step()
         ends.append(run.wall_ms)
-        if tell is not None:
-            tell(min(1.0, len(run.tokens) / request.max_tokens))
+        pieces += _pieces(run.events[heard:])
+        tell(min(1.0, len(run.tokens) / request.max_tokens), pieces[told:])
+        told = len(pieces)
     base, pinned = split(name)
     return Arm(
         label=said,
@@ -219,5 +240,9 @@ def _arm(
         ends=tuple(ends),
         text=run.sequence.finish.text,
         prefill_ms=run.prefill_ms,
-        pieces=tuple(piece for event in run.events if isinstance(event, Tokens) for piece in event.pieces),
+        pieces=tuple(pieces),
     )
+
+
+def _pieces(events: Sequence[Event]) -> list[Piece]:
+    return [piece for event in events if isinstance(event, Tokens) for piece in event.pieces]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual import work
 
-from engine.core import Request
+from engine.core import Piece, Request
 from engine.errors import Cancelled, DsparkError
 from engine.vision import Prompt as Seen
 from tui.screens.race import RaceScreen
@@ -30,7 +30,8 @@ MOST = 4
 TOKENS = 96
 """Length of a race; long enough for rates, short enough to be waited for."""
 
-Racer = Callable[[Any, Request, Sequence[str], Callable[[str, float], None], Callable[[], bool]], Any]
+Watch = Callable[[int, Sequence[Piece]], None]
+Racer = Callable[[Any, Request, Sequence[str], Callable[[str, float], None], Watch, Callable[[], bool]], Any]
 
 
 def run_race(
@@ -38,12 +39,13 @@ def run_race(
     request: Request,
     names: Sequence[str],
     progress: Callable[[str, float], None],
+    watch: Watch,
     stop: Callable[[], bool],
 ) -> Any:
     """`engine.race.race`, imported when it is wanted."""
     from engine.race import race
 
-    return race(engine, request, names, progress=progress, stop=stop)
+    return race(engine, request, names, progress=progress, watch=watch, stop=stop)
 
 
 class Races(Base):
@@ -76,7 +78,7 @@ class Races(Base):
         names, tokens = wanted(words, default_arms(controller))
         if not 2 <= len(names) <= MOST:
             return f"A race needs two to {MOST} drafters, such as /race none,lookup,dspark:4."
-        screen = RaceScreen(text or controller.chat.turns[-1].user)
+        screen = RaceScreen(text or controller.chat.turns[-1].user, names)
         self.push_screen(screen)
         self._race(screen, text, names, tokens)
         return None
@@ -87,10 +89,13 @@ class Races(Base):
             # From the model thread, which must not wait for the screen.
             screen.post_message(screen.Progressed(what, done))
 
+        def watch(arm: int, pieces: Sequence[Piece]) -> None:
+            screen.post_message(screen.Said(arm, pieces))
+
         try:
             request = question(self.controller, text)
             request = replace(request, max_tokens=min(request.max_tokens, tokens), remember=False)
-            result = self.racer(self.controller.engine, request, names, progress, lambda: screen.left)
+            result = self.racer(self.controller.engine, request, names, progress, watch, lambda: screen.left)
         except Cancelled:
             return
         except Exception as error:  # the edge of a race: the screen says it as a sentence

@@ -10,7 +10,7 @@ from fakes import ScriptedDrafter
 
 from engine.bench import bench
 from engine.certify import certify
-from engine.core import Request, Sampling, Source
+from engine.core import Piece, Request, Sampling, Source
 from engine.engine import Engine, open_engine
 from engine.errors import Cancelled, UnknownDrafter, UsageError
 from engine.race import comparable, race
@@ -68,7 +68,15 @@ def test_a_race_is_compared_and_replayable(engine: Engine):
 
 def test_a_race_tells_how_far_it_is_and_replays_what_was_said(engine: Engine):
     told: list[tuple[str, float]] = []
-    result = race(engine, request(), ["none", "oracle"], progress=lambda what, done: told.append((what, done)))
+    heard: dict[int, list[Piece]] = {}
+    result = race(
+        engine,
+        request(),
+        ["none", "oracle"],
+        progress=lambda what, done: told.append((what, done)),
+        watch=lambda arm, pieces: heard.setdefault(arm, []).extend(pieces),
+    )
+    assert [tuple(heard[i]) for i in (0, 1)] == [arm.pieces for arm in result.arms], "the same while it ran"
     shares = [done for _, done in told]
     assert shares == sorted(shares)
     assert shares[0] == 0.0

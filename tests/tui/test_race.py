@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from textual.widgets import Static
 
-from engine.core import Request, Source
+from engine.core import Piece, Request, Source
 from engine.errors import Cancelled, UnknownDrafter
 from tests.tui.drive import ask, running, shown, type_text, wait_until
 from tests.tui.fakes import script
@@ -28,9 +29,13 @@ class Racer:
         self.request: Request | None = None
         self.names: list[str] = []
 
-    def __call__(self, engine: Any, request: Request, names: Sequence[str], progress: Any, stop: Any) -> Any:
+    def __call__(
+        self, engine: Any, request: Request, names: Sequence[str], progress: Any, watch: Any, stop: Any
+    ) -> Any:
         self.request, self.names = request, list(names)
         progress("dspark", 0.4)
+        for text in ("so ", "far"):
+            watch(1, [Piece(text, Source.DRAFT, 1, 0, 0)])
         while not self.gate.wait(0.01):
             if stop():
                 self.error = Cancelled("The race was stopped.")
@@ -123,6 +128,11 @@ async def test_leaving_stops_the_race() -> None:
         await start(app, pilot, racer)
         await wait_until(pilot, lambda: "40%" in shown(app))
         assert "the arms run one after another: dspark" in shown(app)
+        await wait_until(pilot, lambda: "so far" in shown(app))
+        assert "1 none" in shown(app) and "2 dflash" in shown(app), "who runs is seen before anybody is over"
+        assert "2 tok" in shown(app)
+        await pilot.resize_terminal(60, 24)
+        await wait_until(pilot, lambda: "so far" in shown(app))
         await pilot.press("escape")
         await wait_until(pilot, lambda: isinstance(racer.error, Cancelled))
         assert app.composer.has_focus
@@ -185,6 +195,9 @@ def test_the_text_at_a_moment_is_what_was_committed_by_then() -> None:
 
 def test_verdicts_are_told_apart() -> None:
     assert verdict(race()).plain == "✓ identical token ids (28)"
+    assert verdict(replace(race(), busy=3.0)).plain.endswith(
+        "⚠ other programs computed meanwhile: the rates mean little"
+    )
     tie, lie = verdict(race(second=TIE)).plain, verdict(race(second=LIE)).plain
     assert tie == "≈ dspark(≤7), cap auto: first differs at token 18, logit gap 0.0042: a tie within rounding"
     assert "NOT a tie" in lie

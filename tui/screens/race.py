@@ -6,6 +6,7 @@ Draws what it is given (`engine.race.RaceResult`); runs nothing itself.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -21,6 +22,7 @@ from engine.sanitize import clean, one_line
 from tui.stats import bar
 
 if TYPE_CHECKING:
+    from engine.core import Piece
     from engine.race import Arm, RaceResult
 
 FRAME = 1 / 12
@@ -32,7 +34,7 @@ HINT = "Space pauses · ← → a second · Home again · End to the end · Esc 
 
 
 class RaceScreen(ModalScreen[None]):
-    """Shows progress until `show` brings the result, then replays it."""
+    """Shows what each arm says as it runs, until `show` brings the result; then replays it."""
 
     DEFAULT_CSS = """
     RaceScreen { background: $background; }
@@ -45,7 +47,7 @@ class RaceScreen(ModalScreen[None]):
         &.-first { border: round $success; }
         &:ansi { border: round ansi_default; }
     }
-    RaceScreen #verdict { height: auto; max-height: 3; }
+    RaceScreen #verdict { height: auto; max-height: 4; }
     RaceScreen #hint { height: 1; color: $faint; &:ansi { text-style: dim; } }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -63,9 +65,18 @@ class RaceScreen(ModalScreen[None]):
             super().__init__()
             self.what, self.done = what, done
 
-    def __init__(self, prompt: str) -> None:
+    class Said(Message):
+        """What an arm said in a round; posted from the model thread."""
+
+        def __init__(self, arm: int, pieces: Sequence[Piece]) -> None:
+            super().__init__()
+            self.arm, self.pieces = arm, pieces
+
+    def __init__(self, prompt: str, names: Sequence[str] = ()) -> None:
         super().__init__()
         self._prompt = prompt
+        self._names = names
+        self._heard: dict[int, list[Piece]] = {}
         self.result: RaceResult | None = None
         self.clock = 0.0
         """Milliseconds of the replay."""
@@ -79,7 +90,11 @@ class RaceScreen(ModalScreen[None]):
         with Vertical():
             yield Static(Content(f"Race · {one_line(self._prompt)}"), id="about")
             yield Static(id="clock")
-            yield Grid(id="arms")
+            with Grid(id="arms"):
+                for i, name in enumerate(self._names):
+                    arm = Static(id=f"arm-{i}", classes="arm")
+                    arm.border_title = Content(f"{i + 1} {one_line(name)}")
+                    yield arm
             yield Static(id="verdict")
             yield Static(Content(HINT), id="hint")
 
@@ -99,6 +114,18 @@ class RaceScreen(ModalScreen[None]):
             cells = bar(event.done, room)
             text = f" {event.done:4.0%}  the arms run one after another: {one_line(event.what)}"
             self.query_one("#clock", Static).update(Content(cells + "░" * (room - len(cells)) + text))
+
+    def on_race_screen_said(self, event: Said) -> None:
+        if self.result is None:
+            heard = self._heard.setdefault(event.arm, [])
+            heard += event.pieces
+            self._hear(event.arm)
+
+    def _hear(self, arm: int) -> None:
+        view = self.query_one(f"#arm-{arm}", Static)
+        heard = self._heard.get(arm, [])
+        view.update(pieces_in(heard, view.content_size.width, view.content_size.height))
+        view.border_subtitle = Content(f"{len(heard)} tok")
 
     def fail(self, sentence: str) -> None:
         if self.is_attached:
@@ -162,14 +189,17 @@ class RaceScreen(ModalScreen[None]):
     # Drawing ----------------------------------------------------------------------------------------------------------
 
     def on_resize(self) -> None:
+        self.layout_arms()
         if self.result is not None:
-            self.layout_arms()
             self.call_after_refresh(self.draw)
+        else:
+            for arm in self._heard:
+                self.call_after_refresh(self._hear, arm)
 
     def layout_arms(self) -> None:
-        if self.result is not None:
-            columns = columns_for(len(self.result.arms), self.size.width)
-            self.query_one(Grid).styles.grid_size_columns = columns
+        arms = len(self.result.arms) if self.result is not None else len(self._names)
+        if arms:
+            self.query_one(Grid).styles.grid_size_columns = columns_for(arms, self.size.width)
 
     def draw(self) -> None:
         result = self.result
@@ -209,22 +239,28 @@ def subtitle(result: RaceResult, arm: Arm, ms: float) -> str:
 
 
 def text_at(arm: Arm, ms: float, width: int, height: int) -> Content:
-    """What the arm has said by then, in its colours, the last rows of it that fit."""
+    """What the arm has said by then."""
+    return pieces_in(arm.pieces_at(ms), width, height)
+
+
+def pieces_in(pieces: Sequence[Piece], width: int, height: int) -> Content:
+    """Text in its colours, the last rows of it that fit."""
     if width <= 0 or height <= 0:
         return Content("")
-    parts = [(clean(piece.text), f"$source-{piece.source}") for piece in arm.pieces_at(ms) if piece.text]
+    parts = [(clean(piece.text), f"$source-{piece.source}") for piece in pieces if piece.text]
     lines = Content.assemble(*parts).wrap(width) if parts else []
     return Content("\n").join(lines[-height:])
 
 
 def verdict(result: RaceResult) -> Content:
     """Compared, never asserted: one line, or one for each arm that said something else."""
+    note = [Content.styled(f"⚠ {result.note}", "$warning")] if result.note else []
     if result.identical:
-        return Content.styled(f"✓ {result.banner}", "$success bold")
+        return Content("\n").join([Content.styled(f"✓ {result.banner}", "$success bold"), *note])
     rows = [
         Content.styled(f"{'≈' if arm.verdict.ok else '✗'} {one_line(title(arm))}: {arm.verdict}",
                        "$warning" if arm.verdict.ok else "$error bold")
         for arm in result.arms
         if arm.verdict is not None and not arm.verdict.same
     ]  # fmt: skip
-    return Content("\n").join(rows)
+    return Content("\n").join([*rows, *note])
