@@ -41,7 +41,7 @@ class Reading(Base):
         if not self.transcript.step(by):
             self.say("There is nothing to point at yet.")
             return
-        self.transcript.focus(scroll_visible=False)
+        self.screen.set_focus(self.transcript, scroll_visible=False)  # at once: the next key is for the block cursor
 
     def leave_blocks(self) -> bool:
         """Take the block cursor off, and forget an edit that was begun; whether there was one."""

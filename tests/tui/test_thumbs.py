@@ -84,6 +84,17 @@ async def test_a_picture_stands_under_the_line_about_it_and_is_no_text(tmp_path:
         assert "▀" in shown(app)
 
 
+async def test_pictures_of_a_chat_that_is_there_from_the_start(tmp_path: Path) -> None:
+    Image.new("RGB", (64, 48), "#12ab34").save(tmp_path / "green.png")
+    async with running(size=(80, 24)) as (app, pilot, _):
+        assert app.store is not None
+        chat = Chat(turns=[pictured(tmp_path / "green.png")])
+        app.store.save(chat, chat.turns[0])
+        app.store.settle()
+    async with running(size=(80, 24), continue_last=True) as (app, pilot, _):
+        await wait_until(pilot, lambda: "▀" in shown(app))
+
+
 async def test_a_picture_that_comes_moves_nothing_in_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.new("RGB", (64, 48), "#12ab34").save(tmp_path / "green.png")
     real = Thumbs.read

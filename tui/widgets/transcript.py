@@ -161,7 +161,7 @@ class Transcript(Pointing, LineView, can_focus=True):
         entry.answer = AnswerView(entry.turn.answer, self.view, self.decoder(entry.turn.answer))
         entry.answer.unfolded = entry.unfolded
         if entry.turn.images:
-            self.post_message(self.Pictured(entry.turn))
+            self._picture(entry.turn)
 
     def flush(self, turn: Turn) -> None:
         """Draw what an answer was fed."""
@@ -210,7 +210,11 @@ class Transcript(Pointing, LineView, can_focus=True):
         entry = self.column.of(turn)
         if entry is not None and entry.user is not None and entry.user.show_images(turn.images):
             self._changed(entry)
-            self.post_message(self.Pictured(turn))
+            self._picture(turn)
+
+    def _picture(self, turn: Turn) -> None:
+        # In a layout the sender would be the screen, and what a screen sends never reaches the app.
+        self.post_message(self.Pictured(turn).set_sender(self))
 
     def show_thumbs(self, turn: Turn, thumbs: tuple[Image.Image | None, ...]) -> None:
         """Small pictures of those that a message names."""
