@@ -16,6 +16,7 @@ from textual.selection import Selection
 
 from tests.tui.drive import ask, running, shown, wait_until
 from tests.tui.fakes import script
+from tui import importer
 from tui.app import ChatApp
 from tui.chat import Chat, Status, Turn
 from tui.markdown.document import Document
@@ -316,6 +317,13 @@ async def test_words_are_selected_with_the_mouse_and_drawn_so() -> None:
         await pilot.click(offset=(3, row))
         await pilot.pause()
         assert not app.screen.get_selected_text()
+
+
+async def test_an_answer_from_elsewhere_has_its_text_in_the_trace() -> None:
+    async with running(size=(100, 30)) as (app, pilot, _):
+        await app.take_chat(importer.parse('{"turns": [{"user": "q", "text": "some **text**"}]}'))
+        await pilot.press("f4", "f4")
+        await wait_until(pilot, lambda: "raw trace" in shown(app) and "some **text**" in shown(app))
 
 
 async def test_a_resize_keeps_the_message_in_view() -> None:

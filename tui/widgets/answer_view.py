@@ -123,7 +123,9 @@ class AnswerView:
 
     def _rebuild(self) -> None:
         width = self._doc.width
-        if self._view is View.TRACE:
+        if self._view is View.TRACE and self.answer.status.over and not self.answer.rounds:
+            self._doc = Verbatim(self.answer, width)  # from elsewhere: there are no rounds to show
+        elif self._view is View.TRACE:
             self._doc, self._shown = Trace(width), 0
             self._feed_trace(self._doc)
         else:
