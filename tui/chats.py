@@ -9,9 +9,12 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from textual.content import Content
+
 from engine import paths
 from engine.core import Event
 from engine.errors import DsparkError
+from engine.sanitize import clean
 from tui.chat import Chat, Status, Turn
 from tui.store import Store
 
@@ -58,16 +61,21 @@ class Chats(Base):
             self.store = Store(paths.data() / "chats.db")
         except (DsparkError, OSError) as error:
             log.warning("chats are not saved", exc_info=error)
-            self.say(f"Chats are not saved in this session: {error}", "warning")
+            where = f"{error.strerror or error} ({error.filename})" if isinstance(error, OSError) else ""
+            self._warn(f"Chats are not saved in this session: {where}." if where else str(error))
             return
         if self.store.note:
-            self.say(self.store.note, "warning")
+            self._warn(self.store.note)
         if self.options.continue_last or self.options.resume is not None:
             found = self.store.find(self.options.resume or "")
             if found is None:
                 self.say(f"There is no chat whose id begins with {self.options.resume or 'anything'}.", "warning")
             else:
                 await self.open_chat(found)
+
+    def _warn(self, sentence: str) -> None:
+        """In the conversation, since a corner forgets, and this costs what is written."""
+        self.transcript.tell(Content(clean(f"⚠ {sentence}")))
 
     def close_store(self) -> None:
         if self.store is not None:
@@ -83,7 +91,7 @@ class Chats(Base):
             self.store.save(self.controller.chat, turn)
             if self.store.failed and self.store.failed != self._complained:
                 self._complained = self.store.failed
-                self.say(self.store.failed, "error")
+                self._warn(self.store.failed)
 
     def turn_began(self, turn: Turn) -> None:
         self._save(turn)

@@ -69,6 +69,20 @@ def test_what_is_being_loaded_is_one_sentence() -> None:
     assert progress_text(Progress("downloading smol", 1, 2), 80).plain.startswith("Downloading smol\n")
 
 
+async def test_that_chats_are_not_saved_stands_in_the_conversation() -> None:
+    write(home("data"), "a file where the folder should be")
+    async with running() as (app, pilot, engine):
+        app.clear_notifications()
+        await pilot.pause()
+        assert "⚠ Chats are not saved in this session" in shown(app)
+        ticket = await ask(pilot, engine, "hello")
+        ticket.prefilled()
+        ticket.say(*script("Hi."))
+        ticket.finish()
+        await wait_until(pilot, lambda: "Hi." in shown(app))
+        assert "⚠ Chats are not saved in this session" in shown(app), "also when there is something to lose"
+
+
 async def test_keys_are_remapped_by_id_and_odd_entries_are_named() -> None:
     write(home("config", "config.toml"), '[keys]\nview = "f12"\nnonsense = "f10"\nquit = 5\n[app]\nmouse = false\n')
     async with running() as (app, pilot, _):
