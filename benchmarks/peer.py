@@ -32,7 +32,7 @@ Decode = Callable[[list[int], int], dict[str, Any]]
 
 
 def ours(target_folder: Path, drafter_folder: Path) -> Decode:
-    """This engine's loop; this thread is what its own would be."""
+    """This engine's loop, on a thread set up as its own would be."""
     backend.compute_thread()
     from engine.calibrate.harness import Run
     from engine.core import Request

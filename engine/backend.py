@@ -142,15 +142,25 @@ def float32_only() -> bool:
 
 
 def compute_thread() -> None:
-    """Must be called at the start of every thread that decodes: tells Linux that it, and what it starts, computes.
+    """Should be called at the start of every thread that decodes, before it computes anything.
 
-    MLX's CPU backend hands each of a round's thousand operations to a thread of its own, which wakes up for it. As an
-    ordinary thread it would take the core from the one that is still handing them over, a thousand times a round; one
-    that computes waits for its turn. A thread that answers people goes before both.
+    MLX's CPU backend has a thread for the operations of each thread that computes, and wakes it for each of the
+    thousand of a round. As an ordinary thread it would then take the core from the one that is still handing them
+    over, a thousand times a round; one that is known to compute waits until that one does. Linux only.
     """
-    if sys.platform == "linux":
+    if sys.platform != "linux":
+        return
+    mine = os.sched_getscheduler(0)
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    try:
+        import mlx.core as mx
+
+        if is_cpu():
+            mx.eval(mx.zeros((1,)) + 1)  # starts that thread, which inherits what this one is
+    finally:
         with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            os.sched_setscheduler(0, mine, os.sched_param(0))
 
 
 def release_thread() -> None:

@@ -57,12 +57,12 @@ def test_a_model_that_does_not_fit_a_mac_names_the_switch(mac: list[int]) -> Non
         fit(need)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a word to Linux")
-def test_the_model_thread_and_what_it_starts_compute():
+@pytest.mark.skipif(sys.platform != "linux" or not backend.is_cpu(), reason="a word to Linux about MLX's CPU backend")
+def test_what_computes_for_the_model_thread_does_not_take_its_core():
     from engine.scheduler import Scheduler
 
     def policies() -> tuple[int, list[int]]:
-        mx.eval(mx.ones((2,)) + 1)  # MLX starts its thread for this one's operations
+        mx.eval(mx.ones((2,)) + 1)
         threads = [int(name) for name in os.listdir("/proc/self/task")]
         return os.sched_getscheduler(0), [os.sched_getscheduler(thread) for thread in threads]
 
@@ -71,6 +71,5 @@ def test_the_model_thread_and_what_it_starts_compute():
         mine, all_ = scheduler.run_exclusive(policies).result()
     finally:
         scheduler.close()
-    assert mine == os.SCHED_BATCH
-    assert all_.count(os.SCHED_BATCH) >= 2
-    assert os.sched_getscheduler(0) == os.SCHED_OTHER, "a thread that answers people stays an ordinary one"
+    assert mine == os.SCHED_OTHER, "the thread that answers goes before others' work as it did"
+    assert all_.count(os.SCHED_BATCH) >= 1
