@@ -430,7 +430,7 @@ def test_where_the_model_needs_the_cores_that_draw_there_are_fewer_drawings(
 
 async def test_no_row_is_cut() -> None:
     words = " ".join(f"word{i}" for i in range(200))
-    async with running(size=(90, 24)) as (app, pilot, engine):
+    async with running(size=(90, 40)) as (app, pilot, engine):
         ticket = await ask(pilot, engine, "go")
         ticket.prefilled()
         ticket.say(*script(words))
