@@ -19,7 +19,10 @@ GOLDEN = ROOT / "tests" / "golden"
 REACHED = 0.7
 """Share of the golden drafter's accepted drafts that this short form must reach (0.75 when written). The command needs
 some minutes for more than all of them: `benchmarks/training.py`, docs/LOG.md."""
-SHORT = "--block 7 --draft-vocab 0 --bits 16 --noise 0.1 --weight-decay 0.1 --conversations 128 --max-tokens 160 --steps 220"
+SHORT = (
+    "--block 7 --draft-vocab 0 --bits 16 --noise 0.1 --weight-decay 0.1 --conversations 128 --max-tokens 160 "
+    "--steps 220"
+)
 
 
 def test_a_short_training_comes_near_the_golden_drafter(tmp_path):
