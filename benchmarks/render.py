@@ -1,12 +1,16 @@
 """What drawing a streamed answer and paging through a conversation cost: the real app on a real pseudo terminal, a
 scripted engine behind it.
 
-    python benchmarks/render.py [--tokens 4000] [--rate 200] [--turns 0]
+    python benchmarks/render.py [--tokens 4000] [--rate 200] [--step 0] [--turns 0]
 
 Prints one JSON line and tables: processor milliseconds of the whole process per drawing, for each 500 tokens. The
-answer is prose, lists, code, a table, CJK and emoji. `--turns N` puts N finished turns before it and pages through all
-of them first, as a reader would, to the beginning and back to the end, at two widths, in turn with a chat of 24 such
-turns. "scroll ratio" is a page of the long chat by one of the short chat on the same way.
+answer is prose, lists, code, a table, CJK and emoji. With `--step N` each drawing has N tokens, whatever the load of
+the machine; else what came meanwhile.
+
+`--turns N` has the answer in an empty chat, then in one of N finished turns: "drawing ratio" is a drawing there by one
+in the empty chat. Before that it pages through all of them, as a reader would, to the beginning and back to the end, at
+two widths, in turn with a chat of 24 such turns: "scroll ratio" is a page of the long chat by one of the short chat on
+the same way.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import os
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +41,9 @@ BUCKET = 500
 SHORT = 24
 """Turns of the chat that the long one is compared with: it scrolls, and has the same answers."""
 NARROW = 90
+
+Mark = tuple[int, float, float]
+"""After a drawing: the tokens so far, the processor's and the clock's seconds."""
 
 SECTION = """## Part {n}
 
@@ -82,6 +90,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--tokens", type=int, default=4000)
     parser.add_argument("--rate", type=float, default=200.0)
+    parser.add_argument("--step", type=int, default=0)
     parser.add_argument("--turns", type=int, default=0)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -101,6 +110,8 @@ def main() -> int:
         )
         print(f"in a short chat {row['short'][0]:.1f} ({row['short'][1]:.1f})")
         print(f"    scroll ratio {row['ratio'][0]:.2f}, of the 95th percentiles {row['ratio'][1]:.2f}")
+    if "drawing" in result:
+        print(f"drawing ratio {result['drawing']:.2f}")
     print(f"last ÷ first: {result['ratio']:.2f}   processor share: {result['share']:.0%}   load {result['load']:.1f}")
     return 0
 
@@ -110,42 +121,57 @@ def child(args: argparse.Namespace) -> None:
     from engine.config import Config
     from tui.options import Options
 
-    marks: list[tuple[int, float, float]] = []
+    answers: list[list[Mark]] = []
     scroll: list[dict[str, Any]] = []
+    drew = threading.Event()
 
     async def measure(app: ChatApp) -> None:
-        if args.turns:
-            scroll.extend(await compared(app, args.turns))
-        await app.send("hello")
-        await idle(app)
-        await asyncio.sleep(0.5)
+        for _ in range(2 if args.turns else 1):
+            answers.append([])
+            await app.send("hello")
+            await idle(app)
+            await asyncio.sleep(0.5)
+            if args.turns and not scroll:
+                scroll.extend(await compared(app, args.turns))
 
     def drawn(app: ChatApp) -> None:
-        if app.controller.busy or marks:
-            marks.append((app.controller.last.tokens, time.process_time(), time.monotonic()))
+        drew.set()
+        if answers:
+            answers[-1].append((app.controller.last.tokens, time.process_time(), time.monotonic()))
 
     def load(_: Callable[..., None]) -> Any:
-        return paced(args)
+        return paced(args, drew)
 
     run_app(Options(Config(), loader=load), measure, drawn)
-    Path(args.child).write_text(json.dumps(summary(marks, args) | {"scroll": scroll}))
+    result = summary(answers[-1], args) | {"scroll": scroll}
+    if args.turns:
+        empty = summary(answers[0], args)
+        result["drawing"] = statistics.mean(b["ms"] for b in result["buckets"]) / statistics.mean(
+            b["ms"] for b in empty["buckets"]
+        )
+    Path(args.child).write_text(json.dumps(result))
 
 
-def paced(args: argparse.Namespace) -> Any:
-    """A scripted engine that plays at a rate instead of at once."""
+def paced(args: argparse.Namespace, drew: threading.Event) -> Any:
+    """A scripted engine that plays at a rate instead of at once, or as fast as is drawn."""
     from tests.tui.fakes import FakeEngine, FakeTicket, script
 
     class Paced(FakeEngine):
         def _play(self, ticket: FakeTicket) -> None:
             time.sleep(1.0)
             ticket.prefilled()
-            begun, said = time.monotonic(), 0
+            begun, said, waiting = time.monotonic(), 0, 0
             for event in script(answer(args.tokens), ms=1000 / args.rate):
-                if isinstance(event, Round):
+                if isinstance(event, Round) and not args.step:
                     time.sleep(max(0.0, begun + said / args.rate - time.monotonic()))
+                elif isinstance(event, Round) and waiting >= args.step:
+                    drew.wait(5.0)
+                    drew.clear()
+                    waiting = 0
                 ticket.say(event)
                 if isinstance(event, Tokens):
                     said += len(event.pieces)
+                    waiting += len(event.pieces)
             ticket.finish()
 
     return Paced()
@@ -209,7 +235,7 @@ def middle(ms: list[float]) -> tuple[float, float]:
     return statistics.median(ms), statistics.quantiles(ms, n=20)[-1]
 
 
-def summary(marks: list[tuple[int, float, float]], args: argparse.Namespace) -> dict[str, Any]:
+def summary(marks: list[Mark], args: argparse.Namespace) -> dict[str, Any]:
     buckets = []
     for end in range(BUCKET, args.tokens + 1, BUCKET):
         inside = [m for m in marks if end - BUCKET <= m[0] < end or m[0] == end == args.tokens]
