@@ -206,8 +206,8 @@ def code_blocks(text: str) -> list[str]:
 def _export(host: Host, words: str) -> Result:
     if not words:
         return f"/export FILE, ending in {', '.join(export.FORMATS)}."
-    path = Path(words).expanduser()
-    export.write(host.controller.chat, path, host.look)
+    path = Path(words.removeprefix("replace ").strip()).expanduser()
+    export.write(host.controller.chat, path, host.look, replace=words.startswith("replace "))
     return f"Written to {path}."
 
 
@@ -338,7 +338,7 @@ COMMANDS: tuple[Command, ...] = (
         (),
         choices.pictures,
     ),
-    Command("export", "file", "write the chat as .md, .json, .html or .svg", _export, (), choices.written),
+    Command("export", "[replace] file", "write the chat as .md, .json, .html or .svg", _export, (), choices.written),
     Command(
         "import", "file", "read a chat from a Markdown, JSON or text file, or from an export", _import, (), choices.read
     ),

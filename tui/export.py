@@ -18,11 +18,11 @@ WORDS = {"md": "Markdown", "json": "everything", "html": "a page in colour", "sv
 WIDTH = 100
 
 
-def write(chat: Chat, path: Path, theme: Theme) -> None:
-    """Write by the file's ending.
+def write(chat: Chat, path: Path, theme: Theme, *, replace: bool = False) -> None:
+    """Write by the file's ending; over a file that is there only with `replace`.
 
     Raises:
-        UsageError: an ending that is none of ours, or a path that cannot be written.
+        UsageError: an ending that is none of ours, a file that is there, or a path that cannot be written.
     """
     kind = path.suffix.lstrip(".").lower()
     if kind not in FORMATS:
@@ -34,7 +34,10 @@ def write(chat: Chat, path: Path, theme: Theme) -> None:
         "svg": lambda c: svg(c, theme),
     }[kind](chat)
     try:
-        path.write_text(text, encoding="utf-8")
+        with path.open("w" if replace else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UsageError(f"{path.name} is there already; /export replace FILE writes over it.") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
 

@@ -14,6 +14,7 @@ from engine.core import Sampling
 from tests.tui.drive import ask, running, shown, type_text, wait_until
 from tests.tui.fakes import FakeEngine, script
 from tui import commands
+from tui.app import ChatApp
 from tui.chat import Status
 from tui.screens.inspector import InspectorScreen
 from tui.screens.sessions import SessionsScreen
@@ -34,6 +35,10 @@ async def command(pilot, app, text: str) -> None:  # type: ignore[no-untyped-def
     await type_text(pilot, text)
     await pilot.press("enter")
     await pilot.pause()
+
+
+def told(app: ChatApp, words: str) -> bool:
+    return any(words in note.message for note in app._notifications)
 
 
 async def test_a_chat_is_continued_where_it_ended() -> None:
@@ -159,8 +164,14 @@ async def test_export(tmp_path: Path, ending: str) -> None:
             assert 'class="draft"' in text
         else:
             assert text.startswith("<svg")
+        path.write_text("somebody else's")
+        await command(pilot, app, f"/export {path}")
+        await wait_until(pilot, lambda: told(app, "is there already"))
+        assert path.read_text() == "somebody else's"
+        await command(pilot, app, f"/export replace {path}")
+        assert path.read_text(encoding="utf-8") == text
         await command(pilot, app, f"/export {tmp_path}/chat.doc")
-        await wait_until(pilot, lambda: "should end in" in shown(app))
+        await wait_until(pilot, lambda: told(app, "should end in"))
 
 
 async def test_copy_goes_to_the_clipboard_as_markdown() -> None:

@@ -61,7 +61,7 @@ async def test_commands_work() -> None:
         assert await chat.handle(text)
     assert engine.drafter == "none"
     assert chat.controller.config.temperature == 0.5
-    assert "/export file" in out.getvalue()
+    assert "/export [replace] file" in out.getvalue()
     assert "needs the full screen" in out.getvalue()
     assert "There is no command /nonsense" in out.getvalue()
     assert not await chat.handle("/quit")
