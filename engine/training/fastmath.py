@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 import mlx.core as mx
 
@@ -46,7 +46,7 @@ def _polynomial() -> bool:
 
 
 @cache
-def _compiled(f: Callable[..., mx.array]) -> Callable[..., mx.array]:
+def _compiled(f: Callable[..., Any]) -> Callable[..., Any]:
     return mx.compile(f)
 
 
@@ -68,7 +68,7 @@ def _fast_silu_vjp(x: mx.array, cotangents: tuple[mx.array, mx.array], outputs: 
 
 
 def silu(x: mx.array) -> mx.array:
-    return cast(mx.array, _fast_silu(x)[0]) if _polynomial() else x * mx.sigmoid(x)
+    return cast(tuple[mx.array, mx.array], _fast_silu(x))[0] if _polynomial() else x * mx.sigmoid(x)
 
 
 @mx.custom_function  # pyright: ignore[reportUntypedFunctionDecorator]

@@ -52,7 +52,8 @@ def test_killed_in_every_stage_and_continued_equals_uninterrupted(engine, tmp_pa
     monkeypatch.setattr(conversations, "MAX_QUESTION", 12)
     monkeypatch.setattr(features, "GROUP", 4)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    whole.mkdir(), broken.mkdir()
+    whole.mkdir()
+    broken.mkdir()
     for point, left in POINTS:
         _sit(broken, point)
         assert (broken / left).exists(), point
