@@ -207,7 +207,7 @@ def _failure(repo: str, kind: str, text: str) -> DsparkError:
     match kind:
         case "offline":
             return Offline(
-                f"{repo} is not complete on this machine, and the hub cannot be reached. Connect and try again."
+                f"Not all of {repo} is on this machine, and the hub cannot be reached. Connect and try again."
             )
         case "gated":
             return Gated(f"{repo} wants its licence accepted on its page of the hub; then run `hf auth login`.")
