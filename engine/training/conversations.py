@@ -13,11 +13,12 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engine.chat import ChatFormat
-from engine.core import Failed, Finished, Request, Sampling
+from engine.core import Failed, Finished, Request, Round, Sampling
 from engine.engine import Engine
 from engine.errors import UsageError
 
@@ -27,6 +28,8 @@ GREEDY_SHARE = 0.6
 """Of the answers; the rest is sampled, so that the drafter also sees where a greedy answer would not have gone."""
 TEMPERATURES = (0.7, 1.0)
 MAX_QUESTION = 96
+_NEWS = 0.02
+"""Of a batch, between two signs of progress."""
 _SENTINEL = "\ue000"
 _SHORTEST = 14
 """Answers below this hold too few anchors to be worth their features."""
@@ -142,12 +145,15 @@ def write(
     with out.open("a", encoding="utf-8") as file:
         while have < wanted and number < last:
             batch = range(number, min(number + wave, number + wanted - have))
-            asked = [questions[i] for i in batch] if questions else _ask(engine, batch, seed)
+            asking = 0.0 if questions else MAX_QUESTION / (MAX_QUESTION + max_tokens)
 
-            def told(finished: int, before: int = have) -> None:
-                progress(min(before + finished, wanted), wanted)
+            def told(share: float, before: int = have, size: int = len(batch)) -> None:
+                progress(min(before + int(size * share), wanted), wanted)
 
-            for conversation in _answer(engine, asked, batch, max_tokens, seed, told):
+            heard = partial(_part, told, 0.0, asking)
+            asked = [questions[i] for i in batch] if questions else _ask(engine, batch, seed, heard)
+            heard = partial(_part, told, asking, 1.0)
+            for conversation in _answer(engine, asked, batch, max_tokens, seed, heard):
                 if len(conversation.response_ids) >= _SHORTEST:
                     file.write(conversation.line() + "\n")
                     have += 1
@@ -155,6 +161,11 @@ def write(
             file.flush()
             progress(have, wanted)
     return have
+
+
+def _part(told: Callable[[float], None], begin: float, end: float, share: float) -> None:
+    """Hand on a share of a part as the share of the whole."""
+    told(begin + (end - begin) * share)
 
 
 def _drop_torn_line(path: Path) -> None:
@@ -168,9 +179,10 @@ def _drop_torn_line(path: Path) -> None:
             file.truncate(keep)
 
 
-def _ask(engine: Engine, numbers: Iterable[int], seed: int) -> list[str]:
+def _ask(engine: Engine, numbers: Iterable[int], seed: int, told: Callable[[float], None]) -> list[str]:
     head = opening(engine.format, engine.tokenizer.backend)
-    made = _run(engine, [(head, Sampling(temperature=1.0, seed=_seed(seed, i, 0)), MAX_QUESTION) for i in numbers])
+    jobs = [(head, Sampling(temperature=1.0, seed=_seed(seed, i, 0)), MAX_QUESTION) for i in numbers]
+    made = _run(engine, jobs, told)
     return [text.strip() or "Hello" for text, _, _ in made]
 
 
@@ -180,7 +192,7 @@ def _answer(
     numbers: Iterable[int],
     max_tokens: int,
     seed: int,
-    told: Callable[[int], None],
+    told: Callable[[float], None],
 ) -> Iterator[Conversation]:
     jobs: list[tuple[list[int], Sampling, int]] = []
     for i, question in zip(numbers, asked, strict=True):
@@ -196,20 +208,28 @@ def _answer(
 
 
 def _run(
-    engine: Engine, jobs: Sequence[tuple[list[int], Sampling, int]], told: Callable[[int], None] = lambda _: None
+    engine: Engine, jobs: Sequence[tuple[list[int], Sampling, int]], told: Callable[[float], None]
 ) -> list[tuple[str, tuple[int, ...], bool]]:
-    """(text, ids, ended by itself) of each job; they share the engine's batch. `told` hears how many are finished."""
+    """(text, ids, ended by itself) of each job; they share the engine's batch. `told` hears what share is done."""
     tickets = [
         engine.submit(Request(ids, max_tokens=n, sampling=s, drafter="none", remember=False)) for ids, s, n in jobs
     ]
     results: list[tuple[str, tuple[int, ...], bool]] = []
-    for ticket in tickets:
+    best = 0.0
+    for ticket, (_, _, most) in zip(tickets, jobs, strict=True):
+        said = 0
         for event in ticket:
+            if isinstance(event, Round):
+                said += len(event.tokens)
+                # They share a batch: the others are about as far as this one.
+                if said / most >= best + _NEWS:
+                    best = min(1.0, said / most)
+                    told(best)
             if isinstance(event, Failed):
                 raise event.error
             if isinstance(event, Finished):
                 results.append((event.text, event.tokens, event.reason == "stop"))
-        told(len(results))
+    told(1.0)
     return results
 
 
