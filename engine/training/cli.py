@@ -243,11 +243,11 @@ class Screen:
         if report.held_out is not None:
             self._measured.append(report.held_out)
         left = report.seconds / max(report.progress, 1e-6) * (1 - report.progress)
+        line = f"  {bar(report.progress)} step {report.step}  loss {report.loss:.3f}  {clock(left)} left"
         held = f"  held-out {self._measured[-1]:.3f} tokens a round, best {report.best:.3f}" if self._measured else ""
-        line = f"  {bar(report.progress)} step {report.step}  loss {report.loss:.3f}{held}  {clock(left)} left"
         width = max(20, min(72, shutil.get_terminal_size().columns - 12))
         plots = [*curve(self._losses, width, 5, title="loss"), *curve(self._measured, width, 4, title="tokens a round")]
-        self._draw([line, *plots] if self._live else [line])
+        self._draw([line, held, *plots] if self._live else [line + held])
 
     def close(self) -> None:
         self._out.flush()
@@ -255,7 +255,9 @@ class Screen:
     def _draw(self, lines: list[str]) -> None:
         if self._live:
             self._erase()
-            self._out.write("\n".join(lines) + "\n")
+            # A line that wraps would be two to take back.
+            columns = shutil.get_terminal_size().columns - 1
+            self._out.write("\n".join(line[:columns] for line in lines) + "\n")
             self._drawn = len(lines)
         elif time.monotonic() - self._said > 10:
             self._out.write(lines[0] + "\n")

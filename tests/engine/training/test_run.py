@@ -331,3 +331,23 @@ def test_the_screen_draws_over_itself_on_a_terminal():
     plain = io.StringIO()
     cli.Screen(plain).progress(1, 2)
     assert "\x1b" not in plain.getvalue()
+
+
+def test_no_line_of_the_screen_wraps(monkeypatch):
+    """A wrapped line takes two rows of the terminal, and redrawing would leave one of them behind."""
+    from engine.training.train import Report
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "24")
+    out = Terminal()
+    screen = cli.Screen(out)
+    screen.progress(1000, 20000)
+    for n in (1, 2):
+        screen.report(Report(123456, 10, 3600.0, n / 4, 1.0, (0.1,), (0.1,), 1.234, 1.345))
+    drawn = [line.rpartition("\x1b[J")[2] for line in out.getvalue().split("\n")]
+    assert max(len(line) for line in drawn) < 40
+    assert any(line.startswith("  held-out 1.234") for line in drawn)
