@@ -21,7 +21,7 @@ from engine.calibrate.acceptance import Timings
 from engine.calibrate.cost import Costs
 from engine.calibrate.measure import Measured, Progress, measure
 from engine.calibrate.memory import Book
-from engine.calibrate.record import Calibration, Identity
+from engine.calibrate.record import BUSY, Calibration, Identity
 from engine.calibrate.roofline import step_bytes
 from engine.calibrate.store import Store
 from engine.calibrate.view import CalibrationView, view
@@ -100,8 +100,8 @@ class Calibrator:
     def load(self) -> list[str]:
         """Take up what the store has; returns the names that should be measured now. Quick; no model runs.
 
-        Fewer idle cores at the start are fewer threads. What was measured with another number of them serves until the
-        machine is quiet enough to measure again, and says what it is.
+        Fewer idle cores at the start are fewer threads. What was measured with another number of them, or while others
+        computed, serves until the machine is quiet enough to measure again, and says what it is.
         """
         for name, drafter in self._names().items():
             identity = self._identity(drafter)
@@ -115,8 +115,14 @@ class Calibrator:
                 stale = self.store.other(self.host.spec.name, name)
                 if stale is not None:
                     self._outdated[name] = stale
-        quiet = load_per_core() <= QUIET
-        return [name for name in self._names() if name not in self.calibrations or (quiet and name in self._borrowed)]
+        return [name for name in self._names() if name not in self.calibrations or name in self._doubtful]
+
+    @property
+    def _doubtful(self) -> set[str]:
+        """Names whose curves this moment could better: measured otherwise than it would be now, on a quiet machine."""
+        if load_per_core() > QUIET:
+            return set()
+        return {*self._borrowed, *(name for name, found in self.calibrations.items() if found.busy > BUSY)}
 
     def measure(
         self,
@@ -126,14 +132,15 @@ class Calibrator:
         progress: Progress | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> dict[str, Calibration]:
-        """Measure what is missing or borrowed, or all again with `force`. Blocks decoding while it runs.
+        """Measure what is missing, borrowed or doubtful, or all again with `force`. Blocks decoding while it runs.
 
         Raises:
             Cancelled: `stop` said so; what was known stays.
         """
         if not force:
             self.load()
-        names = {n: d for n, d in self._names().items() if force or n in self._borrowed or n not in self.calibrations}
+        again = {*self._borrowed, *self._doubtful}
+        names = {n: d for n, d in self._names().items() if force or n in again or n not in self.calibrations}
         if not names:
             return self.calibrations
         taken: dict[str, Measured] = {}
@@ -160,7 +167,8 @@ class Calibrator:
             identity = self._identity(drafter)
             try:
                 known = self.store.get(identity.key)
-                if known is not None and (force or not self._covers(known)):
+                doubtful = known is not None and name in again and known.busy > BUSY
+                if known is not None and (force or doubtful or not self._covers(known)):
                     self.store.forget(identity.key)
                 made = self.store.get_or(
                     identity.key, lambda n=name, d=drafter, i=identity: self._record(n, d, i, once(), busy)

@@ -218,6 +218,27 @@ def test_fewer_threads_use_what_more_of_them_measured_until_the_machine_is_quiet
     assert again.calibrations["one"].measured_at == first.calibrations["one"].measured_at
 
 
+def test_what_was_measured_on_a_busy_machine_is_measured_again_on_a_quiet_one(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = Store(tmp_path / "c.json")
+    load = 3.0
+    monkeypatch.setattr(session, "load_per_core", lambda: load)
+    Calibrator(Host(loop, drafter("one")), store).measure(budget_s=0.2)
+    again = Calibrator(Host(loop, drafter("one")), store)
+    assert again.load() == [], "better than nothing, and no better can be had now"
+    assert "busy" in again.view("one").reason
+
+    load = 0.2
+    quiet = Calibrator(Host(loop, drafter("one")), store)
+    assert quiet.load() == [LOOKUP, "one"]
+    assert quiet.costs("one") is not None, "in use until then"
+    quiet.measure(budget_s=0.2)
+    assert quiet.host.exclusive == 1
+    assert "busy" not in quiet.view("one").reason
+    assert Calibrator(Host(loop, drafter("one")), store).load() == []
+
+
 def test_another_drafter_of_the_same_name_is_another_measurement(loop: Loop, tmp_path: Path):
     store = Store(tmp_path / "c.json")
     Calibrator(Host(loop, drafter("one")), store).measure(budget_s=0.2)
