@@ -142,6 +142,8 @@ class Transcript(Pointing, LineView, can_focus=True):
         return next((entry for entry in self.column if entry.id == id), None)
 
     def _take_out(self, entry: Entry) -> None:
+        if self._at is not None and self._at[0] is entry:
+            self.unpoint()
         self.column.remove(entry)
         self._settle()
         self.refresh()
