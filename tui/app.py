@@ -21,7 +21,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.driver import Driver
 from textual.message import Message
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 import themes
 from engine import paths
@@ -50,6 +50,7 @@ from tui.theme import ANSI, defaults, to_textual
 from tui.widgets.attachments import Attachments
 from tui.widgets.composer import Composer
 from tui.widgets.header import ChatHeader, HeaderState
+from tui.widgets.key_row import KeyRow
 from tui.widgets.ribbon import Ribbon
 from tui.widgets.side_bar import SideBar
 from tui.widgets.status_row import StatusRow
@@ -145,7 +146,7 @@ class ChatApp(Loading, Instruments, Races, Chats, ScreenCommands, Completing, At
         yield Suggest(id="suggest")
         yield Attachments(id="attachments")
         yield Composer(self.history, id="composer")
-        yield Footer(show_command_palette=False)
+        yield KeyRow(show_command_palette=False)
 
     def on_unmount(self) -> None:
         self.close_store()

@@ -126,3 +126,22 @@ async def test_the_letters_of_the_block_cursor_are_others() -> None:
         await pilot.pause()
 
     await running_with('block-copy = "c"\nblock-previous = "p,up"\nblock-inspect = "ctrl+x"\n', use)
+
+
+@pytest.mark.parametrize("width", [60, 80, 101, 120, 160])
+async def test_the_key_row_shows_whole_keys_only(width: int) -> None:
+    async with running(size=(width, 30)) as (app, pilot, _engine):
+        await pilot.pause()
+        keys = list(app.query("FooterKey"))
+        seen = [key for key in keys if key.visible]
+        assert seen == keys[: len(seen)], "the first ones, in their order"
+        assert len(seen) >= 4
+        assert all(key.region.right <= width for key in seen)
+        room = width - seen[-1].region.right
+        await pilot.resize_terminal(200, 30)
+        await pilot.pause()
+        assert all(key.visible for key in keys)
+        assert len(seen) == len(keys) or keys[len(seen)].region.width > room, "one more would not have fitted"
+        await pilot.resize_terminal(width, 30)
+        await pilot.pause()
+        assert [key for key in keys if key.visible] == seen
