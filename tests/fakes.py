@@ -260,6 +260,16 @@ def make_sequence(
     )
 
 
+class FixedIdle:
+    """Says that waiting for the host costs so much of a round, whatever was measured: 0 waits always, more never."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def observe(self, build_ms: float, host_ms: float, whole_ms: float) -> None:
+        pass
+
+
 class Run:
     """One sequence decoded to its end on the caller's thread."""
 

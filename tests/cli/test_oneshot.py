@@ -167,6 +167,15 @@ def test_an_unforeseen_error_is_a_sentence_too(engine: FakeEngine, run: Any):
     assert "ValueError: bad thing" in err and "\x1b" not in err and "Traceback" not in err
 
 
+@pytest.fixture
+def interruptible():
+    """A suite that a shell started in the background ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_interrupt_keeps_the_partial_answer_and_exits_130(engine: FakeEngine, run: Any):
     def interrupt(number: int) -> None:
         if number == 3:

@@ -6,7 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from fakes import ListContext, Run, ScriptedDrafter, tiny_llama
+from fakes import FixedIdle, ListContext, Run, ScriptedDrafter, tiny_llama
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +32,7 @@ class Eager(Loop):
 
     def __init__(self, target: Any, share: float = 1.1) -> None:
         super().__init__(target)
-        self.idle = type("Fixed", (), {"share": share, "observe": lambda *a: None})()  # pyright: ignore[reportAttributeAccessIssue]
+        self.idle = FixedIdle(share)  # pyright: ignore[reportAttributeAccessIssue]
         self.went = 0
 
     def _run_ahead(self, batch: Any, flight: Any) -> None:
@@ -133,6 +133,7 @@ def test_a_resting_policy_is_not_waited_for(target: Any, plain: list[int]) -> No
 
 def test_the_loop_measures_what_waiting_costs(target: Any) -> None:
     loop = Loop(target)
+    loop.idle = Idle()
     Run(target, PROMPT, NONE, max_tokens=40, loop=loop)
     assert 0.0 < loop.idle.share < 1.0
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Run, ScriptedDrafter
+from fakes import FixedIdle, Run, ScriptedDrafter
 
 from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
 from engine.drafters.lookup import Lookup, LookupSettings
+from engine.loop import Loop
 from engine.targets.dense import MlxTarget
 from tests.engine.targets.conftest import Tiny
 from tests.engine.targets.feeding import tokens_of
@@ -80,6 +81,11 @@ def test_greedy_tokens_are_those_of_plain_decoding(
         assert run.state.lengths == [len(PROMPT) + TOKENS - 1]
         drafted += run.sequence.usage.drafted
         accepted += run.sequence.usage.accepted
+    hasty = Loop(target)
+    hasty.idle = FixedIdle(1.1)  # pyright: ignore[reportAttributeAccessIssue]
+    run = Run(target, PROMPT, Chain(drafter, (part,)), max_tokens=TOKENS, cap=CAPS[1], loop=hasty)
+    assert run.output == expected, "without waiting for who is silent"
+    assert run.state.lengths == [len(PROMPT) + TOKENS - 1]
     assert drafted, "the drafter never proposed"
     assert drafter == "lookup" or accepted < drafted, "no round was undone"
     assert drafter != "scripted" or accepted
