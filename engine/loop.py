@@ -125,7 +125,10 @@ class Loop:
     def _may_run_ahead(self, flight: Flight) -> bool:
         """Where nothing on the host has a say in the next round."""
         idle = self.idle.share
-        quiet = [row.sequence.quiet(flight.plain, len(flight.rows), idle) for row in flight.rows]
+        quiet: list[bool] = []
+        for row in flight.rows:
+            with blamed(row.sequence):
+                quiet.append(row.sequence.quiet(flight.plain, len(flight.rows), idle))
         return all(quiet) and all(
             not row.sequence.sampler.processors
             and row.sequence.request.logprobs is None

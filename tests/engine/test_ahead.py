@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.ahead import Idle, Starts
+from engine.batch import RowFailed
 from engine.core import Sampling, Source
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.lookup import Lookup
@@ -136,6 +137,16 @@ def test_the_loop_measures_what_waiting_costs(target: Any) -> None:
     loop.idle = Idle()
     Run(target, PROMPT, NONE, max_tokens=40, loop=loop)
     assert 0.0 < loop.idle.share < 1.0
+
+
+def test_a_part_that_fails_when_asked_for_silence_fails_its_row_alone(target: Any) -> None:
+    class Broken(ScriptedDrafter):
+        def silent(self, context: ListContext, pending: int) -> bool:
+            raise RuntimeError("no memory")
+
+    with pytest.raises(RowFailed, match="no memory") as failed:
+        Run(target, PROMPT, Chain("broken", (Broken(lambda ids, k: []),)), max_tokens=5)
+    assert failed.value.sequence.chain.name == "broken"
 
 
 def test_share_and_rate() -> None:
