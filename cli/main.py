@@ -74,6 +74,10 @@ def _chat(argv: list[str]) -> int:
     if is_one_shot(args):
         from cli.oneshot import run
 
+        if args.resume or args.continue_last:
+            raise UsageError(
+                "Chats go on in the app: leave out the prompt, or -c and --resume for an answer by itself."
+            )
         return run(args, config)
     if not sys.stdout.isatty():
         raise UsageError("There is no prompt, and standard output is not a terminal to chat in.")

@@ -102,6 +102,8 @@ def test_tables_of_the_file_belong_to_front_ends(home: Path):
         (["--cap", "many"], "--cap takes a whole number between 0 and 64, auto, derived, full"),
         (["--nonsense"], "unrecognized arguments"),
         (["--json", "--jsonl"], "not allowed with"),
+        (["-c"], "Chats go on in the app: leave out the prompt"),
+        (["--resume", "12"], "Chats go on in the app: leave out the prompt"),
     ],
 )
 def test_wrong_use_exits_2_with_a_sentence(
