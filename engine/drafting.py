@@ -14,11 +14,11 @@ from typing import Any, cast
 
 import mlx.core as mx
 
+from engine.backend.host_values import ints
 from engine.batch import Row, blamed
 from engine.core import Proposal
 from engine.drafters.base import Drafter, DraftsTogether
 from engine.sequence import Sequence
-from engine.values import ints
 
 log = logging.getLogger("dspark.drafting")
 EMPTY = mx.array([], dtype=mx.int32)

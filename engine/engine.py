@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from engine.admission import Admission
+from engine.backend.memory_pressure import PressureGuard
 from engine.calibrate.session import Calibrator
 from engine.calibrate.view import CalibrationView
 from engine.chat import ChatFormat
@@ -34,7 +35,6 @@ from engine.loop import Loop
 from engine.pacing import STALL_MS, Pace
 from engine.policy import CapPolicy, EngineCap, policy_for
 from engine.prefix.cache import PrefixCache, Stats
-from engine.pressure import PressureGuard
 from engine.sampling import RowSampler
 from engine.scheduler import Plan, Scheduler
 from engine.sequence import Listener, Sequence

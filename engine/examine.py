@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
+from engine.backend.host_values import float_table, table
 from engine.core import Round, Sampling
 from engine.drafters.base import Context, Drafter
 from engine.drafters.chain import Chain
@@ -21,7 +22,6 @@ from engine.prefix.cache import PrefixCache
 from engine.sampling import RowSampler, transform
 from engine.state.base import State
 from engine.targets.base import Target
-from engine.values import float_table, table
 
 if TYPE_CHECKING:
     from engine.engine import Engine

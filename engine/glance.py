@@ -13,11 +13,11 @@ from pathlib import Path
 
 import mlx.core as mx
 
+from engine.backend.host_values import ints
 from engine.drafters.checkpoint import Checkpoint, read_checkpoint
 from engine.probe import Answer, ProbeReport, Reading, Score, describe, score
 from engine.targets.base import Target
 from engine.targets.probe import libraries, remembered
-from engine.values import ints
 
 QUESTION = "How does a bicycle stay upright while it is moving?"
 ANSWER = (

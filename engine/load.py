@@ -16,7 +16,8 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
-from engine import backend, rotary
+from engine import backend
+from engine.backend import rope
 from engine.chat import stop_ids
 from engine.describe import check_quantization, describe, placed
 from engine.errors import LoadError, UnsupportedModel, WeightsDamaged, WeightsMissing
@@ -108,7 +109,7 @@ def _room(folder: Path, overrides: Mapping[str, Any], kv_bits: int, context: int
 def adapted(model: nn.Module, spec: TargetSpec, kv_bits: int = 0) -> MlxTarget:
     """The family's adapter around a model, with the facts that only it knows in its spec."""
     target = adapter(spec.model_type)(model, spec)
-    target.ops = rotary.share(model)
+    target.ops = rope.share(model)
     if kv_bits:
         target.quantize_state(kv_bits)
     cost = state_cost(target)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from engine.accept import Verdict
+from engine.backend.host_values import float_table, floats, table
 from engine.core import Logprob
-from engine.values import float_table, floats, table
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import mlx.core as mx
 
 from engine.accept import accept
 from engine.ahead import Idle
+from engine.backend.host_values import ints, table
 from engine.batch import Batch, Flight, Row, blamed
 from engine.core import Event, Finished, Round, Source, Tokens
 from engine.drafters.chain import Chain
@@ -22,7 +23,6 @@ from engine.drafting import Drafting, plain
 from engine.logprobs import logprob_rows, read_logprobs
 from engine.sequence import Sequence
 from engine.targets.base import Target
-from engine.values import ints, table
 
 
 class Loop:

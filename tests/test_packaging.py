@@ -97,7 +97,7 @@ def test_the_bundle_is_found_by_child_processes_and_carries_its_data(installed: 
         "import engine, engine.config\n"
         "from engine import catalog\n"
         f"home = pathlib.Path(engine.__file__).parents[1]\nassert home.name == {BUNDLE!r}, home\n"
-        "assert (home / 'engine' / 'hub' / 'child.py').is_file()\n"
+        "assert (home / 'engine' / 'hub' / 'download_process.py').is_file()\n"
         "print(len(list((home / 'engine' / 'catalog' / 'cards').glob('*.toml'))))"
     )
     said = run(installed / "python", "-c", code, cwd=hostile)

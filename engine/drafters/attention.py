@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
+from engine.backend.rope import Tables, tabled
 from engine.drafters.config import DrafterConfig, LayerRule, Rope
 from engine.drafters.context import LayerRows, LayerStore
 from engine.drafters.tensors import Matrix, Tensors
-from engine.rotary import Tables, tabled
 
 
 class Rotary:

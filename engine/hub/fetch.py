@@ -102,7 +102,8 @@ Lines = queue.Queue[str | None]
 def _child(repo: str, *options: str) -> Generator[tuple[subprocess.Popen[str], Lines]]:
     """The process and what it writes, line by line, None at its end."""
     child = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("child.py")), repo, *options],
+        # -P: a script has its folder on the path, where types.py is not the library's.
+        [sys.executable, "-P", str(Path(__file__).with_name("download_process.py")), repo, *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

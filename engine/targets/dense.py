@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.dispatch import OpDispatch
+from engine.backend.kernels import OpDispatch
 from engine.errors import UnsupportedModel
 from engine.state.append import AppendKV
 from engine.state.base import LayerState, State

@@ -10,11 +10,11 @@ from fakes import Run, counting_target
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.backend.host_values import ints
 from engine.core import Sampling, Source
 from engine.drafters.chain import Chain
 from engine.drafters.lookup import LongDraftGate, Lookup, LookupContext, LookupSettings
 from engine.sampling import RowSampler
-from engine.values import ints
 from tests.engine.drafters.golden import GOLDEN
 
 CASES = json.loads((GOLDEN / "lookup" / "lookup.json").read_text())["cases"]

@@ -15,12 +15,12 @@ import mlx.core as mx
 import pytest
 from fakes import ScriptedDrafter
 
+from engine.backend.memory_pressure import PressureGuard
 from engine.core import Failed, Finished, Prefilled, Prefilling, Request
 from engine.engine import Engine, Options, open_engine
 from engine.load import load_target
 from engine.prefix.cache import PrefixCache
 from engine.prefix.disk import DiskTier
-from engine.pressure import PressureGuard
 from engine.scheduler import Scheduler
 from engine.state.base import Snapshot
 
@@ -248,7 +248,7 @@ def test_memory_pressure_empties_the_cache_and_nothing_else(monkeypatch: pytest.
         before = ask(engine, TEXT[:40])[0].tokens
         assert cache.nbytes > 0
         seen = ["ok"]
-        monkeypatch.setattr("engine.pressure.POLL_S", 0.01)
+        monkeypatch.setattr("engine.backend.memory_pressure.POLL_S", 0.01)
         monkeypatch.setattr(PressureGuard.__init__, "__defaults__", (lambda: seen[0], time.monotonic))
         engine.watch_memory()
         seen[0] = "critical"

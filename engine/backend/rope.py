@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.dispatch import Alternative, OpDispatch
+from engine.backend.kernels import Alternative, OpDispatch
 
 Rope = Callable[[mx.array, int], mx.array]
 """(x [B, heads, T, dim], offset) -> x with row t turned to position offset + t."""

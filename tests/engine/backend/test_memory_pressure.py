@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.pressure import REARM_S, Level, PressureGuard, level, linux_level
+from engine.backend.memory_pressure import REARM_S, Level, PressureGuard, level, linux_level
 
 
 def test_edges_and_rearming() -> None:

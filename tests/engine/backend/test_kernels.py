@@ -7,7 +7,7 @@ import time
 import mlx.core as mx
 import pytest
 
-from engine.dispatch import Alternative, OpDispatch
+from engine.backend.kernels import Alternative, OpDispatch
 
 HERE = frozenset({"cpu"})
 
