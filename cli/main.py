@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def complain(sentence: str, code: int) -> int:
-    from engine.sanitize import clean
+    from engine.chat.terminal_safe import clean
 
     print(f"dspark-chat: {clean(sentence)}", file=sys.stderr)
     return code

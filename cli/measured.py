@@ -13,8 +13,8 @@ from typing import Any
 from cli.parser import add_settings, read_settings
 from cli.progress import Reporter
 from engine import backend as backend  # before MLX, see its docstring: these commands measure
+from engine.chat.terminal_safe import one_line
 from engine.errors import UsageError
-from engine.sanitize import one_line
 
 PROMPTS = (
     "Explain in a few sentences why the sky is blue during the day and red in the evening.",

@@ -106,7 +106,7 @@ def _with_pictures(
     images: Sequence[str],
     tell: Callable[[str], None] | None,
 ) -> Request:
-    from engine.vision import check_pictures, described, read_picture
+    from engine.chat.images import check_pictures, described, read_picture
 
     pictures = [read_picture(Path(image).expanduser()) for image in images]
     # Before the template: one of a text model may refuse the shape in words of its own.

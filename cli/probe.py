@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from engine import backend  # noqa: F401, I001  (loads the BLAS, so it comes before anything that imports MLX)
     from engine import hub
-    from engine.chat import ChatFormat
+    from engine.chat.template import ChatFormat
     from engine.drafters.checkpoint import read_checkpoint
     from engine.load import load_target
     from engine.probe import PROMPTS, describe, probe

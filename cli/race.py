@@ -6,7 +6,7 @@ import argparse
 import json
 
 from cli.measured import add_common, encode, opened, table
-from engine.sanitize import clean
+from engine.chat.terminal_safe import clean
 
 BAR = 40
 

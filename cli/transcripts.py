@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from engine import paths
+from engine.chat.terminal_safe import clean, one_line
 from engine.errors import DsparkError
-from engine.sanitize import clean, one_line
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal, TextIO
 
+from engine.chat.reasoning import Segment, ThinkSplitter
+from engine.chat.terminal_safe import Sanitizer
 from engine.core import Event, Failed, Finished, Round, Source, Tokens
-from engine.sanitize import Sanitizer
-from engine.thinking import Segment, ThinkSplitter
 
 Mode = Literal["text", "json", "jsonl"]
 _COLOURS = {Source.DRAFT: "\x1b[32m", Source.LOOKUP: "\x1b[36m", Source.TARGET: ""}

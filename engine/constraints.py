@@ -16,8 +16,8 @@ import llguidance.numpy
 import mlx.core as mx
 import numpy as np
 
+from engine.chat.tokenizer import Tokenizer
 from engine.errors import UsageError
-from engine.text import Tokenizer
 
 JSON_OPTIONS: dict[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n {0,12})?"}
 """For every JSON schema, also within grammars: unlimited white space is where small models lose themselves."""

@@ -19,9 +19,9 @@ from typing import Any
 
 from engine import backend, hub, paths
 from engine.catalog import catalog
+from engine.chat.terminal_safe import one_line
 from engine.config import Config
 from engine.errors import DsparkError
-from engine.sanitize import one_line
 
 _NEEDED = (
     "mlx",

@@ -22,7 +22,9 @@ from engine.admission import Admission
 from engine.backend.memory_pressure import PressureGuard
 from engine.calibrate.session import Calibrator
 from engine.calibrate.view import CalibrationView
-from engine.chat import ChatFormat
+from engine.chat.images import Eye, Picture, Prompt, check_pictures
+from engine.chat.template import ChatFormat
+from engine.chat.tokenizer import Tokenizer
 from engine.core import Event, Failed, Finished, Request, Source, Tokens
 from engine.drafters.base import Drafter
 from engine.drafters.block import CONTEXT_ROWS
@@ -40,8 +42,6 @@ from engine.scheduler import Plan, Scheduler
 from engine.sequence import Listener, Sequence
 from engine.silence import Silence
 from engine.targets.base import Target, TargetSpec
-from engine.text import Tokenizer
-from engine.vision import Eye, Picture, Prompt, check_pictures
 
 T = TypeVar("T")
 Progress = Callable[[str, float], None]

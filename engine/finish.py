@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from engine.chat.tokenizer import Tokenizer
 from engine.core import Piece, Source
-from engine.text import Tokenizer
 
 Reason = Literal["stop", "length", "context"]
 

@@ -18,14 +18,14 @@ from mlx.utils import tree_flatten
 
 from engine import backend
 from engine.backend import rope
-from engine.chat import stop_ids
+from engine.chat.template import stop_ids
+from engine.chat.tokenizer import Tokenizer
 from engine.describe import check_quantization, describe, placed
 from engine.errors import LoadError, UnsupportedModel, WeightsDamaged, WeightsMissing
 from engine.memory import Fit, estimate, fit, state_cost
 from engine.targets import adapter
 from engine.targets.base import Target, TargetSpec
 from engine.targets.dense import MlxTarget
-from engine.text import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import mlx.core as mx
 
 from engine.calibrate.harness import Positions, Run
+from engine.chat.tokenizer import Tokenizer
 from engine.core import Proposal, Request, Sampling, Source
 from engine.drafters.base import Context
 from engine.drafters.chain import Chain
@@ -27,7 +28,6 @@ from engine.errors import DrafterRefused
 from engine.loop import Loop, columns
 from engine.sampling import RowSampler
 from engine.targets.base import Target
-from engine.text import Tokenizer
 
 PROMPTS = (
     "Explain in two sentences why the sky is blue.",

@@ -10,13 +10,13 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from engine.chat import ThinkSplitter
+from engine.chat.reasoning import closing
+from engine.chat.template import ThinkSplitter
 from engine.constraints import Gate, Grammars
 from engine.engine import Engine
 from engine.errors import UsageError
 from engine.processors import Processor
 from engine.reasoning import ReasoningLimit
-from engine.thinking import closing
 from server.errors import bad
 from server.model import Chat, Message, Tool
 from server.settings import Settings

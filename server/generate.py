@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from engine.chat.reasoning import Segment
 from engine.core import Failed, Finished, Logprob, Piece, Prefilled, Prefilling, Tokens, Usage
-from engine.thinking import Segment
 from server.bridge import Ledger
 from server.errors import from_engine
 from server.model import (
@@ -30,7 +30,7 @@ from server.tools.base import ToolParser
 
 
 class Splitter(Protocol):
-    """Separates reasoning from the answer as text arrives; see engine/chat.py."""
+    """Separates reasoning from the answer as text arrives; see engine/chat/template.py."""
 
     @property
     def kind(self) -> str: ...

@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
+from engine.chat.tokenizer import Tokenizer
 from engine.core import Logprob
-from engine.text import Tokenizer
 from server.model import TokenLogprob
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")

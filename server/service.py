@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engine.chat.images import Prompt as Seen
+from engine.chat.images import read_picture
 from engine.core import Request, Sampling
 from engine.engine import Engine
 from engine.errors import ImageUnsupported
-from engine.vision import Prompt as Seen
-from engine.vision import read_picture
 from server import forcing
 from server.bridge import Channel
 from server.content import beginning

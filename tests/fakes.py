@@ -18,7 +18,7 @@ from engine.targets.base import Body, TargetSpec
 
 
 class ByteTokenizer:
-    """256 bytes and three control tokens; implements what engine.text.Tokenizer offers."""
+    """256 bytes and three control tokens; implements what engine.chat.tokenizer.Tokenizer offers."""
 
     vocab_size = 259
 
@@ -36,7 +36,7 @@ class ByteTokenizer:
         return out + run.decode(errors="replace")
 
     def stream(self) -> Any:
-        from engine.text import Detokenizer
+        from engine.chat.tokenizer import Detokenizer
 
         return Detokenizer(self)  # pyright: ignore[reportArgumentType]
 

@@ -21,7 +21,8 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Fast
 from transformers import PreTrainedTokenizerFast
 
-from engine.chat import ChatFormat
+from engine.chat.template import ChatFormat
+from engine.chat.tokenizer import Tokenizer
 from engine.core import (
     Event,
     Failed,
@@ -38,7 +39,6 @@ from engine.core import (
 from engine.errors import ContextOverflow, EngineClosed
 from engine.finish import Finish
 from engine.targets.base import TargetSpec
-from engine.text import Tokenizer
 
 CHATML = """
 {%- if tools %}<|im_start|>system

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from textual.content import Content
 
 from engine import paths
-from engine.sanitize import clean
+from engine.chat.terminal_safe import clean
 from tui.chat import Turn
 from tui.keys import KEYS
 from tui.prefs import Prefs, Wishes, save

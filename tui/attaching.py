@@ -10,7 +10,7 @@ from textual import work
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
-from engine.vision import EXTENSIONS
+from engine.chat.images import EXTENSIONS
 from tui.pictures import Attachment, look, looking, mentioned
 from tui.thumbs import Thumbs
 from tui.widgets.attachments import Attachments

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.sanitize import one_line
+from engine.chat.terminal_safe import one_line
 from tui.chat import Answer
 from tui.stats import human
 

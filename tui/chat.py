@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from engine.chat.reasoning import Segment, ThinkSplitter
+from engine.chat.terminal_safe import Sanitizer
 from engine.core import Event, Failed, Finished, Prefilled, Prefilling, Round, Tokens, Usage
-from engine.sanitize import Sanitizer
-from engine.thinking import Segment, ThinkSplitter
 from tui.hindsight import Asked
 from tui.provenance import CODES, runs
 from tui.stats import Tally

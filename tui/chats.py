@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from textual.content import Content
 
 from engine import paths
+from engine.chat.terminal_safe import clean
 from engine.core import Event
 from engine.errors import DsparkError
-from engine.sanitize import clean
 from tui.chat import Chat, Status, Turn
 from tui.store import Store
 

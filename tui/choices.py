@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.catalog import catalog
-from engine.sanitize import one_line
-from engine.vision import EXTENSIONS
+from engine.chat.images import EXTENSIONS
+from engine.chat.terminal_safe import one_line
 from tui import export, files
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import Protocol
 
 import themes
 from engine import paths
+from engine.chat.images import picture_path
+from engine.chat.terminal_safe import one_line
 from engine.errors import DsparkError
-from engine.sanitize import one_line
-from engine.vision import picture_path
 from themes import Theme
 from tui import choices, clipboard, compare, export, importer, setting_commands
 from tui.chat import Chat

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.sanitize import one_line
+from engine.chat.terminal_safe import one_line
 from tui.chat import Answer
 from tui.stats import Tally
 

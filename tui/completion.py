@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.sanitize import one_line
+from engine.chat.terminal_safe import one_line
 from tui import commands, files
 
 MOST = 50

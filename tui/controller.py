@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from engine.chat.images import Prompt as Seen
+from engine.chat.images import attached, described
 from engine.config import Config
 from engine.core import Event, Failed, Finished, Prefilled, Round
-from engine.vision import Prompt as Seen
-from engine.vision import attached, described
 from tui.chat import Chat, Status, Turn
 from tui.engine_port import DrafterLike, EngineLike, Listener, TicketLike
 from tui.hindsight import asked

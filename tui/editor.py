@@ -8,8 +8,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from engine.chat.terminal_safe import clean
 from engine.errors import UsageError
-from engine.sanitize import clean
 
 
 def edit(text: str) -> str:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from engine.chat.reasoning import ThinkSplitter
 from engine.config import Config
 from engine.core import Event, Media, Request, Source
 from engine.errors import Cancelled
-from engine.thinking import ThinkSplitter
 
 Listener = Callable[[Event], None]
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from engine.sanitize import one_line
+from engine.chat.terminal_safe import one_line
 
 LIMIT = 20_000
 SECONDS = 1.0

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from engine.chat.terminal_safe import clean, one_line
 from engine.errors import UsageError
-from engine.sanitize import clean, one_line
 from tui import turns_json
 from tui.chat import Answer, Chat, Status, Turn
 

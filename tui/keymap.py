@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from engine.sanitize import one_line
+from engine.chat.terminal_safe import one_line
 from tui.keys import KEYS, READING, SHARED, pretty
 
 OURS = {

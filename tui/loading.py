@@ -17,9 +17,9 @@ from textual import work
 from textual.content import Content
 from textual.message import Message
 
+from engine.chat.terminal_safe import clean, one_line
 from engine.config import Config
 from engine.errors import Cancelled, DsparkError
-from engine.sanitize import clean, one_line
 from tui.engine_port import EngineLike, Progress, give_back, settle_memory
 from tui.model_port import Models, ModelsLike, held
 from tui.screens.models import ModelsScreen, gigabytes

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from engine.chat.images import EXTENSIONS
+from engine.chat.terminal_safe import clean, one_line
 from engine.errors import UsageError
-from engine.sanitize import clean, one_line
-from engine.vision import EXTENSIONS
 
 MAX_BYTES = 256 * 1024
 """More than most context windows hold."""

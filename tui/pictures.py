@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.chat.images import Picture, attached, check_pictures, described, read_picture
 from engine.errors import DsparkError, PictureUnreadable
-from engine.vision import Picture, attached, check_pictures, described, read_picture
 from tui.engine_port import EngineLike
 
 

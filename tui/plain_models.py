@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from engine.chat.terminal_safe import one_line
 from engine.config import Config
 from engine.errors import DsparkError
 from engine.outlook import Choice
-from engine.sanitize import one_line
 from tui.controller import Controller
 from tui.engine_port import EngineLike, Progress, give_back
 from tui.model_port import Models, ModelsLike, held

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.sanitize import one_line
+from engine.chat.terminal_safe import one_line
 from tui.keymap import keymap
 
 Mouse = Literal["on", "wheel", "off"]

@@ -11,9 +11,9 @@ from typing import Any
 
 from engine import config as declared
 from engine import config_file, paths
+from engine.chat.terminal_safe import one_line
 from engine.config import MODEL, about, convert
 from engine.errors import UsageError
-from engine.sanitize import one_line
 from tui.controller import Controller
 from tui.settings import said
 

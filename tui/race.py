@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from textual import work
 
+from engine.chat.images import Prompt as Seen
 from engine.core import Piece, Request
 from engine.errors import Cancelled, DsparkError
-from engine.vision import Prompt as Seen
 from tui.screens.race import RaceScreen
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from textual import work
 from textual.app import SuspendNotSupported
 from textual.content import Content
 
+from engine.chat.terminal_safe import clean
 from engine.errors import UsageError
-from engine.sanitize import clean
 from themes import DEFAULT, Theme
 from tui import clipboard, commands, editor, settings
 from tui.pictures import mentioned

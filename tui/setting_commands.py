@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engine import config as declared
+from engine.chat.terminal_safe import one_line
 from engine.config import about
-from engine.sanitize import one_line
 from tui import presets, settings
 
 if TYPE_CHECKING:

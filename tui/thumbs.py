@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.chat.images import described, read_picture
 from engine.errors import DsparkError
-from engine.vision import described, read_picture
 from tui.markdown.lines import Line, Run
 from tui.pictures import mentioned
 

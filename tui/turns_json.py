@@ -7,8 +7,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from engine.chat.terminal_safe import clean, one_line
 from engine.core import Round, Source
-from engine.sanitize import clean, one_line
 from tui.chat import Answer, Chat, Span, Status, Turn
 from tui.provenance import CODES, NAMES, encode
 from tui.stats import Tally

@@ -14,6 +14,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.batch import Batch
+from engine.chat.tokenizer import Tokenizer
 from engine.core import Event, Prefilled, Proposal, Request, Round, Source
 from engine.drafters.base import Context
 from engine.drafters.chain import Chain
@@ -25,7 +26,6 @@ from engine.sampling import RowSampler
 from engine.sequence import Sequence
 from engine.state.quantized import QuantKV
 from engine.targets.base import Target
-from engine.text import Tokenizer
 
 
 class Dial:

@@ -20,12 +20,12 @@ from engine.batch import Batch
 from engine.calibrate.acceptance import Acceptance, Prior
 from engine.calibrate.cost import Costs, Curve
 from engine.calibrate.harness import Run, Scripted
+from engine.chat.tokenizer import Tokenizer
 from engine.core import Request
 from engine.drafters.base import Drafter
 from engine.drafters.chain import Chain
 from engine.errors import Cancelled
 from engine.loop import Loop
-from engine.text import Tokenizer
 
 Progress = Callable[[str, float], None]
 

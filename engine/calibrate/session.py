@@ -25,12 +25,12 @@ from engine.calibrate.record import BUSY, Calibration, Identity
 from engine.calibrate.roofline import step_bytes
 from engine.calibrate.store import Store
 from engine.calibrate.view import CalibrationView, view
+from engine.chat.tokenizer import Tokenizer
 from engine.drafters.base import Drafter
 from engine.drafters.chain import Chain
 from engine.errors import Cancelled
 from engine.loop import Loop
 from engine.targets.base import TargetSpec
-from engine.text import Tokenizer
 
 log = logging.getLogger("dspark.calibrate")
 

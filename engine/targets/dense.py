@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from engine.backend.kernels import OpDispatch
+from engine.chat.images import Eye
 from engine.errors import UnsupportedModel
 from engine.state.append import AppendKV
 from engine.state.base import LayerState, State
@@ -21,7 +22,6 @@ from engine.state.quantized import QuantKV
 from engine.state.window import WindowKV
 from engine.targets.base import Body, TargetSpec
 from engine.targets.taps import LayerTaps
-from engine.vision import Eye
 
 
 class MlxTarget:

@@ -17,9 +17,9 @@ import mlx.nn as nn
 import numpy as np
 
 from engine import backend
+from engine.chat.images import Picture, Prompt
 from engine.core import Media
 from engine.errors import ImageUnsupported, WeightsMissing
-from engine.vision import Picture, Prompt
 
 PROCESSING = "mlx_vlm.models.muse_glimmer.processing_muse_glimmer"
 PARTS = ("vision_tower", "vision_adapter", "vision_projection")
@@ -28,7 +28,7 @@ KEEP_BYTES = 256 * 2**20
 
 
 class MuseEye:
-    """Implements `engine.vision.Eye`; to be used on the model thread."""
+    """Implements `engine.chat.images.Eye`; to be used on the model thread."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any], embed: Callable[[mx.array], mx.array]) -> None:
         self._folder = folder

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine.chat import ChatFormat
+from engine.chat.template import ChatFormat
 from engine.core import Failed, Finished, Request, Round, Sampling
 from engine.engine import Engine
 from engine.errors import UsageError

@@ -14,6 +14,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.batch import Batch
+from engine.chat.tokenizer import Tokenizer
 from engine.core import Request, Round, Sampling
 from engine.drafters.base import Drafter
 from engine.drafters.chain import NONE, Chain
@@ -25,7 +26,6 @@ from engine.prefill import Prefill, default_chunk
 from engine.sampling import RowSampler
 from engine.sequence import Sequence
 from engine.targets.base import Target
-from engine.text import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

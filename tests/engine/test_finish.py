@@ -10,9 +10,9 @@ from fakes import ByteTokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.chat.tokenizer import REPLACEMENT, Tokenizer
 from engine.core import Piece, Source
 from engine.finish import Finish
-from engine.text import REPLACEMENT, Tokenizer
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "targets" / "tiny-qwen3"
 NASTY = "héllo — 中文字 👩‍👩‍👧‍👦 🇩🇪 e\u0301 \u200d\ufe0f [/foo] \x1b[2J ‮rtl‬\ttab\r\n"

@@ -91,8 +91,8 @@ def test_the_warning_stands_beside_the_drafters_name(tmp_path: Path, monkeypatch
     golden = Golden("dspark-qwen3")
     monkeypatch.setattr("engine.glance.read_checkpoint", lambda _path: relabelled(golden, other_row))
     tokens = text(golden)
-    monkeypatch.setattr("engine.text.Tokenizer.encode", lambda *_a, **_k: tokens)
-    monkeypatch.setattr("engine.chat.ChatFormat.render", lambda *_a, **_k: [])
+    monkeypatch.setattr("engine.chat.tokenizer.Tokenizer.encode", lambda *_a, **_k: tokens)
+    monkeypatch.setattr("engine.chat.template.ChatFormat.render", lambda *_a, **_k: [])
     for _ in range(2):
         told: list[str] = []
         with load(

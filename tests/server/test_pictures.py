@@ -11,10 +11,10 @@ import pytest
 from live_server import Live
 from PIL import Image
 
+from engine.chat.images import read_picture
 from engine.core import Request
 from engine.engine import Engine, Options, open_engine
 from engine.prefix.cache import PrefixCache
-from engine.vision import read_picture
 from server.settings import Settings
 from tests.tools.make_tiny_models import make
 

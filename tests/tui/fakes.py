@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.chat.reasoning import THINK, ThinkSplitter
 from engine.core import Event, Failed, Finished, Piece, Prefilled, Request, Round, Source, Tokens, Usage
-from engine.thinking import THINK, ThinkSplitter
 from tui.engine_port import Listener, Progress
 
 

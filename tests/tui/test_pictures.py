@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from engine.chat.images import Picture, Prompt
 from engine.config import Config
 from engine.core import Failed, Finished, Media, Usage
 from engine.errors import ImageUnsupported, PictureUnreadable
-from engine.vision import Picture, Prompt
 from tests.tui.drive import running, shown, wait_until
 from tests.tui.fakes import FakeEngine, FakeSpec
 from tui import commands

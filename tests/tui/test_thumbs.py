@@ -13,7 +13,7 @@ from textual.geometry import Offset
 from textual.pilot import Pilot
 from textual.selection import Selection
 
-from engine.vision import described, read_picture
+from engine.chat.images import described, read_picture
 from tests.tui.drive import running, shown, wait_until
 from tui.app import ChatApp
 from tui.chat import Chat, Status, Turn

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from engine.sanitize import one_line
+from engine.chat.terminal_safe import one_line
 from tui.compare import table
 from tui.panels import Figures, Panel, dim, lines
 

@@ -19,8 +19,8 @@ from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Static
 
+from engine.chat.terminal_safe import clean
 from engine.core import Round
-from engine.sanitize import clean
 from tui.chat import Answer
 from tui.provenance import NAMES
 from tui.trace import Decode

@@ -17,8 +17,8 @@ from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 
+from engine.chat.terminal_safe import one_line
 from engine.outlook import Choice, Outlook
-from engine.sanitize import one_line
 from tui.engine_port import Progress
 from tui.model_port import ModelsLike
 from tui.screens.pick import Item, PickScreen

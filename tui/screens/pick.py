@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from engine.sanitize import one_line
+from engine.chat.terminal_safe import one_line
 from tui.widgets.hanging import Entry, Hanging
 
 

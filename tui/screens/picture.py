@@ -14,9 +14,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from engine.chat.images import described, read_picture
+from engine.chat.terminal_safe import one_line
 from engine.errors import DsparkError
-from engine.sanitize import one_line
-from engine.vision import described, read_picture
 from tui import preview
 
 

@@ -18,7 +18,7 @@ from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from engine.sanitize import clean, one_line
+from engine.chat.terminal_safe import clean, one_line
 from tui.stats import bar
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from engine.chat.terminal_safe import one_line
 from engine.errors import UsageError
-from engine.sanitize import one_line
 from tui.screens.pick import Item, PickScreen
 from tui.setting_commands import decided
 from tui.settings import NOW, Row

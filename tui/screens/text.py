@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from engine.sanitize import clean
+from engine.chat.terminal_safe import clean
 
 
 class TextScreen(ModalScreen[None]):

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from engine.sanitize import one_line
+from engine.chat.terminal_safe import one_line
 from tui.pictures import Attachment
 
 MOST = 3

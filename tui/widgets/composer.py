@@ -19,7 +19,7 @@ from textual.timer import Timer
 from textual.widgets import TextArea
 from textual.widgets.text_area import Selection
 
-from engine.sanitize import clean, one_line
+from engine.chat.terminal_safe import clean, one_line
 from tui.chips import Chips
 from tui.graphemes import next_boundary, previous_boundary
 from tui.history import Form, History, Search

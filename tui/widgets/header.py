@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.sanitize import one_line
+from engine.chat.terminal_safe import one_line
 from tui.stats import human
 
 METER = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from engine.sanitize import clean, one_line
+from engine.chat.terminal_safe import clean, one_line
 from tui.engine_port import Progress
 from tui.stats import bar
 from tui.widgets.header import short

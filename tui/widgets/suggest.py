@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.sanitize import clean, one_line
+from engine.chat.terminal_safe import clean, one_line
 from tui.completion import Candidate
 
 ROWS = 8

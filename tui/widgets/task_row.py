@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.sanitize import one_line
+from engine.chat.terminal_safe import one_line
 from tui.engine_port import Progress
 from tui.stats import bar
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from engine.sanitize import clean, one_line
+from engine.chat.terminal_safe import clean, one_line
 from tui import thumbs
 from tui.markdown.lines import BLANK, Flow, Line
 

@@ -14,7 +14,8 @@ import pytest
 from fakes import Run, ScriptedDrafter
 from PIL import Image
 
-from engine.chat import ChatFormat
+from engine.chat.images import Picture, Prompt, read_picture
+from engine.chat.template import ChatFormat
 from engine.core import Finished, Prefilled, Request
 from engine.drafters.backfill import backfill
 from engine.drafters.chain import Chain
@@ -26,7 +27,6 @@ from engine.load import Loaded, load_target
 from engine.prefix.cache import PrefixCache
 from engine.targets import muse_vision
 from engine.targets.muse_vision import MuseEye
-from engine.vision import Picture, Prompt, read_picture
 from tests.tools.make_tiny_drafters import make_drafter
 from tests.tools.tiny_configs import token_id
 

@@ -1,6 +1,6 @@
 """Token ids to text and back, one token at a time.
 
-Wraps a transformers tokenizer. Knows nothing of models, chats or screens; chat templates are engine/chat.py's business.
+Wraps a transformers tokenizer. Knows nothing of models, chats or screens; chat templates are template.py's business.
 """
 
 from __future__ import annotations

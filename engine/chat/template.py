@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from engine.chat.messages import SYSTEM_ROLES, Message, forms
+from engine.chat.reasoning import Segment, Style, ThinkSplitter, closing, opened, style_of
+from engine.chat.reply_cache import MARK, Replies
+from engine.chat.stable_prefix import Probe, common, probe
 from engine.errors import UsageError
-from engine.messages import SYSTEM_ROLES, Message, forms
-from engine.prefix.boundary import Probe, common, probe
-from engine.replies import MARK, Replies
-from engine.thinking import Segment, Style, ThinkSplitter, closing, opened, style_of
 
 __all__ = ["ChatFormat", "Prompt", "Segment", "ThinkSplitter", "stop_ids"]
 

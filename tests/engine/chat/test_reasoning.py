@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.thinking import BRACKET, CHANNEL, MESSAGES, THINK, Style, ThinkSplitter
+from engine.chat.reasoning import BRACKET, CHANNEL, MESSAGES, THINK, Style, ThinkSplitter
 
 
 def split(pieces: list[str], style: Style = THINK, **kw: bool) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.thinking import Style, opened
+from engine.chat.reasoning import Style, opened
 
 Render = Callable[[list[dict[str, Any]], bool], list[int]]
 """(messages, add_generation_prompt) -> ids."""

@@ -12,9 +12,9 @@ from urllib.parse import quote
 import pytest
 from PIL import Image
 
-from engine import vision
+from engine.chat import images
+from engine.chat.images import attached, check_pictures, looks_like_picture, read_picture
 from engine.errors import ImageUnsupported, PictureUnreadable
-from engine.vision import attached, check_pictures, looks_like_picture, read_picture
 
 
 def encoded(image: Image.Image, format: str = "PNG", **options: object) -> bytes:
@@ -129,7 +129,7 @@ def test_truncated_files(format: str) -> None:
 
 
 def test_too_many_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vision, "MAX_PIXELS", 1_000_000)
+    monkeypatch.setattr(images, "MAX_PIXELS", 1_000_000)
     with pytest.raises(PictureUnreadable, match="2000x1000 pixels"):
         read_picture(encoded(Image.new("1", (2000, 1000))))
 
@@ -145,7 +145,7 @@ def test_a_decompression_bomb_is_refused_by_its_header() -> None:
 
 
 def test_too_many_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(vision, "MAX_BYTES", 10)
+    monkeypatch.setattr(images, "MAX_BYTES", 10)
     path = tmp_path / "big.png"
     path.write_bytes(b"x" * 11)
     with pytest.raises(PictureUnreadable, match=r"big\.png has"):

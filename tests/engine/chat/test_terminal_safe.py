@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.sanitize import LIMIT, Sanitizer, clean, one_line
+from engine.chat.terminal_safe import LIMIT, Sanitizer, clean, one_line
 
 HOSTILE = [
     ("a\x1b]52;c;aGk=\x07b", "ab"),

@@ -10,10 +10,10 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from engine.chat import ChatFormat, nearest_efforts, stop_ids
+from engine.chat.reasoning import CHANNEL, MESSAGES, style_of
+from engine.chat.template import ChatFormat, nearest_efforts, stop_ids
+from engine.chat.tokenizer import Tokenizer as Text
 from engine.errors import UsageError
-from engine.text import Tokenizer as Text
-from engine.thinking import CHANNEL, MESSAGES, style_of
 
 TOLERANT = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
