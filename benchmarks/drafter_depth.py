@@ -24,7 +24,7 @@ import mlx.core as mx
 
 from engine.core import Sampling
 from engine.drafters.load import load_drafter
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 
 HIDDEN, INNER, HEADS, KV, DIM, VOCAB, LAYERS, TAPS, RANK = 576, 1536, 9, 3, 64, 4096, 2, 3, 32
 

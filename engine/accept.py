@@ -10,7 +10,7 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from engine.core import DenseQ, Proposal, SparseQ
-from engine.sampling import RowSampler, log_of
+from engine.sampling.sampler import RowSampler, log_of
 
 
 class Verdict(NamedTuple):

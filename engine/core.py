@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import mlx.core as mx
 
-    from engine.processors import Processor
+    from engine.sampling.logits_processors import Processor
 
 
 class Source(enum.StrEnum):
@@ -87,7 +87,7 @@ class Request:
     cap: int | None = None
     """Draft length: None lets the policy choose, 0 is plain decoding, n pins it."""
     processors: tuple[Processor, ...] = ()
-    """Further changes of the logits, such as a grammar; see engine/processors.py."""
+    """Further changes of the logits, such as a grammar; see engine/sampling/logits_processors.py."""
     embeddings: Any = None
     """Input embeddings [1, T, H] in place of the prompt's own (pictures); the ids then stand for cache keys."""
     media: tuple[Media, ...] = ()

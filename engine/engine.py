@@ -37,7 +37,7 @@ from engine.loop import Loop
 from engine.pacing import STALL_MS, Pace
 from engine.policy import CapPolicy, EngineCap, policy_for
 from engine.prefix.cache import PrefixCache, Stats
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 from engine.scheduler import Plan, Scheduler
 from engine.sequence import Listener, Sequence
 from engine.silence import Silence

@@ -19,7 +19,7 @@ from engine.core import Round, Sampling
 from engine.drafters.base import Context, Drafter
 from engine.drafters.chain import Chain
 from engine.prefix.cache import PrefixCache
-from engine.sampling import RowSampler, transform
+from engine.sampling.sampler import RowSampler, transform
 from engine.state.base import State
 from engine.targets.base import Target
 

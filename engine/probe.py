@@ -26,7 +26,7 @@ from engine.drafters.config import DrafterConfig, LayerRule
 from engine.drafters.load import build
 from engine.errors import DrafterRefused
 from engine.loop import Loop, columns
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 from engine.targets.base import Target
 
 PROMPTS = (

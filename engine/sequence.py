@@ -20,7 +20,7 @@ from engine.drafters.chain import Chain
 from engine.errors import UnknownDrafter
 from engine.finish import Finish
 from engine.policy import CapPolicy, RowView
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 
 Listener = Callable[[Event], None]
 Heard = Callable[[str, int], None]

@@ -16,7 +16,7 @@ import mlx.core as mx
 from engine import backend
 from engine.core import Sampling
 from engine.prefill import default_chunk
-from engine.sampling import RowSampler, log_of
+from engine.sampling.sampler import RowSampler, log_of
 from engine.targets.base import Target
 
 TIE_FLOAT32 = 0.02

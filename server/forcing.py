@@ -12,11 +12,11 @@ from typing import Any
 
 from engine.chat.reasoning import closing
 from engine.chat.template import ThinkSplitter
-from engine.constraints import Gate, Grammars
 from engine.engine import Engine
 from engine.errors import UsageError
-from engine.processors import Processor
-from engine.reasoning import ReasoningLimit
+from engine.sampling.logits_processors import Processor
+from engine.sampling.structured_output import Gate, Grammars
+from engine.sampling.thinking_budget import ReasoningLimit
 from server.errors import bad
 from server.model import Chat, Message, Tool
 from server.settings import Settings

@@ -234,7 +234,7 @@ def make_sequence(
     from engine.drafters.chain import NONE
     from engine.finish import Finish
     from engine.policy import Full, Pinned
-    from engine.sampling import RowSampler
+    from engine.sampling.sampler import RowSampler
     from engine.sequence import Sequence as Seq
 
     req = Request(list(prompt), id="r", **request)

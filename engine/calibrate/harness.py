@@ -22,7 +22,7 @@ from engine.finish import Finish
 from engine.loop import Loop
 from engine.policy import CapPolicy, RowView
 from engine.prefill import Prefill, default_chunk
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 from engine.sequence import Sequence
 from engine.state.quantized import QuantKV
 from engine.targets.base import Target

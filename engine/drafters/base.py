@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import mlx.core as mx
 
 from engine.core import Proposal, Source
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 
 
 class ContextSnapshot(Protocol):

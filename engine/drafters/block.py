@@ -18,7 +18,7 @@ from engine.drafters.config import DrafterConfig, LogSnr
 from engine.drafters.context import BlockContext, LayerRows
 from engine.drafters.layers import make_layer
 from engine.drafters.tensors import MASK_ROW, Matrix, Tensors
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 
 CONTEXT_ROWS = 4096
 """Context of full-attention layers. Trained on short sequences, these heads accept less when they see more."""

@@ -16,7 +16,7 @@ from engine.drafters.borrow import Lender
 from engine.drafters.config import DrafterConfig, Selector
 from engine.drafters.context import BlockContext
 from engine.drafters.tensors import Tensors
-from engine.sampling import Draws, RowSampler
+from engine.sampling.sampler import Draws, RowSampler
 
 
 class CandidateSelector:

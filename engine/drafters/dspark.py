@@ -17,7 +17,7 @@ from engine.drafters.config import DrafterConfig
 from engine.drafters.context import BlockContext
 from engine.drafters.markov import ConfidenceHead, MarkovHead, cut_by_threshold, cut_by_value
 from engine.drafters.tensors import Matrix, Tensors
-from engine.sampling import Draws, RowSampler, interleave
+from engine.sampling.sampler import Draws, RowSampler, interleave
 
 
 class DSpark(BlockDrafter):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from engine.core import Proposal, Source
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 
 _MOD = (1 << 61) - 1
 _BASE = 1_000_003

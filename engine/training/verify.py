@@ -23,7 +23,7 @@ from engine.finish import Finish
 from engine.loop import Loop
 from engine.policy import Pinned
 from engine.prefill import Prefill, default_chunk
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 from engine.sequence import Sequence
 from engine.targets.base import Target
 

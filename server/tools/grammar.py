@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from engine.constraints import JSON_OPTIONS
+from engine.sampling.structured_output import JSON_OPTIONS
 from server.model import Tool
 from server.tools.base import schema_types
 from server.tools.gemma4 import QUOTE

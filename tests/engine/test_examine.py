@@ -14,7 +14,7 @@ from engine.drafters.load import load_drafter
 from engine.engine import Engine, Options, open_engine
 from engine.examine import Examination, Replay, examine
 from engine.prefix.cache import PrefixCache
-from engine.sampling import RowSampler, transform
+from engine.sampling.sampler import RowSampler, transform
 from tests.engine.drafters.golden import GOLDEN, Golden
 
 NAMES = ("dspark-qwen3", "dflash-zlab-swa")

@@ -10,7 +10,7 @@ import pytest
 
 from engine.core import DenseQ, Sampling, SparseQ
 from engine.drafters.context import BlockContext
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 from tests.engine.drafters.golden import DRAFTERS, Golden
 
 GREEDY = RowSampler(Sampling(), [0], 384)

@@ -14,7 +14,7 @@ from engine.backend.host_values import ints
 from engine.core import Sampling, Source
 from engine.drafters.chain import Chain
 from engine.drafters.lookup import LongDraftGate, Lookup, LookupContext, LookupSettings
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 from tests.engine.drafters.golden import GOLDEN
 
 CASES = json.loads((GOLDEN / "lookup" / "lookup.json").read_text())["cases"]

@@ -22,7 +22,7 @@ from engine.drafters.dspark import DSpark
 from engine.drafters.load import load_drafter
 from engine.drafters.nvfp4 import unpack
 from engine.errors import DrafterRefused, WeightsDamaged, WeightsMissing
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 from tests.engine.drafters import synthetic as s
 from tests.engine.drafters.golden import Golden, TableLender, golden_target
 

@@ -18,7 +18,7 @@ import pytest
 from engine.accept import accept
 from engine.core import Sampling, SparseQ
 from engine.drafters.load import load_drafter
-from engine.sampling import RowSampler, transform
+from engine.sampling.sampler import RowSampler, transform
 from tests.engine.drafters import synthetic as s
 
 PENDING, DRAFTS, BATCH = 5, 2, 250

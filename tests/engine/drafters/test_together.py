@@ -15,7 +15,7 @@ from engine.drafters.chain import Chain
 from engine.drafters.lookup import Lookup, LookupSettings
 from engine.loop import Loop
 from engine.policy import Pinned
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 from tests.engine.drafters.golden import DRAFTERS, Golden, golden_target
 
 CAPS = (7, 2, 5)

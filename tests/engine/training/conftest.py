@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine.core import Sampling
-from engine.sampling import RowSampler
+from engine.sampling.sampler import RowSampler
 from engine.training import corpus, model, step, warmstart
 from engine.training.corpus import Store, Teacher
 

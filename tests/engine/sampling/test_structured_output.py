@@ -12,13 +12,13 @@ import pytest
 from fakes import ScriptedDrafter
 from jsonschema import validate
 
-from engine.constraints import Gate, Grammars
 from engine.core import Finished, Request, Round, Sampling
 from engine.drafters.load import load_drafter
 from engine.engine import Engine, Options, open_engine
 from engine.errors import UsageError
+from engine.sampling.structured_output import Gate, Grammars
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def closed(**properties: Any) -> dict[str, Any]:

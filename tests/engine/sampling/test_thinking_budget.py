@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine.reasoning import ReasoningLimit
+from engine.sampling.thinking_budget import ReasoningLimit
 
 CLOSER, ENDING, OPENER = (8,), (7, 8, 7), 9
 

@@ -14,7 +14,7 @@ from enum import IntEnum
 import mlx.core as mx
 
 from engine.core import Sampling
-from engine.processors import Penalties, Processor
+from engine.sampling.logits_processors import Penalties, Processor
 
 _MASK = (1 << 64) - 1
 

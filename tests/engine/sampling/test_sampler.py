@@ -19,9 +19,9 @@ from stats import chi_square_p
 from engine.accept import by_equality, by_rejection
 from engine.core import DenseQ, Proposal, Sampling, SparseQ
 from engine.drafters.chain import Chain
-from engine.sampling import Purpose, RowSampler, log_of, transform
+from engine.sampling.sampler import Purpose, RowSampler, log_of, transform
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "sampling"
+GOLDEN = Path(__file__).parents[2] / "golden" / "sampling"
 DRAWS = 200_000
 
 

@@ -1,0 +1,1 @@
+"""Logits to a token: transforms, processors, constraints. Knows no model and no drafter."""
