@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from engine.drafters.chain import Chain
 from engine.errors import RequestTooLarge
+from engine.kv_cache.full import round_up
 from engine.memory import size, state_cost
-from engine.state.append import round_up
 from engine.targets.base import Target
 
 

@@ -15,9 +15,9 @@ import mlx.core as mx
 
 from engine.core import Proposal
 from engine.drafters.base import Drafter
+from engine.kv_cache.base import State, Transaction
 from engine.logprobs import LogprobRows
 from engine.sequence import Sequence
-from engine.state.base import State, Transaction
 
 
 class RowFailed(Exception):

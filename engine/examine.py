@@ -18,9 +18,9 @@ from engine.backend.host_values import float_table, table
 from engine.core import Round, Sampling
 from engine.drafters.base import Context, Drafter
 from engine.drafters.chain import Chain
+from engine.kv_cache.base import State
 from engine.prefix.cache import PrefixCache
 from engine.sampling.sampler import RowSampler, transform
-from engine.state.base import State
 from engine.targets.base import Target
 
 if TYPE_CHECKING:

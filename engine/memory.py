@@ -18,8 +18,8 @@ from mlx.utils import tree_flatten
 from engine import backend
 from engine.describe import describe_config, skeleton
 from engine.errors import MemoryShort
-from engine.state.append import AppendKV
-from engine.state.base import State
+from engine.kv_cache.base import State
+from engine.kv_cache.full import AppendKV
 from engine.targets import adapter
 from engine.targets.base import Target
 

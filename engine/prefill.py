@@ -18,10 +18,10 @@ from engine import backend
 from engine.core import Event, Prefilled, Prefilling
 from engine.drafters.backfill import backfill
 from engine.drafters.base import Drafter
+from engine.kv_cache.base import Snapshot, State
 from engine.loop import observe
 from engine.prefix.cache import Hit, Mark, Match, PrefixCache
 from engine.sequence import Sequence
-from engine.state.base import Snapshot, State
 from engine.targets.base import Target
 
 GPU_CHUNK = 2048

@@ -24,12 +24,12 @@ from engine.admission import Admission, Need
 from engine.batch import Batch, RowFailed
 from engine.core import Event, Failed, Tokens
 from engine.errors import EngineClosed
+from engine.kv_cache.base import State
 from engine.loop import Loop, finished
 from engine.pacing import Pace
 from engine.prefill import Prefill, catch_up, default_chunk, remember
 from engine.prefix.cache import PrefixCache
 from engine.sequence import Sequence
-from engine.state.base import State
 from engine.targets.base import Target
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.core import DenseQ, Proposal, Source
-from engine.state.base import State
+from engine.kv_cache.base import State
 from engine.targets.base import Body, TargetSpec
 
 

@@ -19,12 +19,12 @@ from engine.core import Event, Prefilled, Proposal, Request, Round, Source
 from engine.drafters.base import Context
 from engine.drafters.chain import Chain
 from engine.finish import Finish
+from engine.kv_cache.quantized import QuantKV
 from engine.loop import Loop
 from engine.policy import CapPolicy, RowView
 from engine.prefill import Prefill, default_chunk
 from engine.sampling.sampler import RowSampler
 from engine.sequence import Sequence
-from engine.state.quantized import QuantKV
 from engine.targets.base import Target
 
 

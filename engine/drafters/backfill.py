@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.drafters.base import Context, Drafter
-from engine.state.base import Snapshot, State
+from engine.kv_cache.base import Snapshot, State
 from engine.targets.base import Target
 
 TAIL = 1024

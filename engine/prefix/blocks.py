@@ -14,7 +14,7 @@ from typing import Protocol
 import mlx.core as mx
 
 from engine.drafters.base import ContextSnapshot
-from engine.state.base import LayerSnapshot, Snapshot
+from engine.kv_cache.base import LayerSnapshot, Snapshot
 
 SPAN = 1024
 """Most tokens in one block; bounds what a split has to copy."""

@@ -26,8 +26,8 @@ from engine.prefix.tree import Hit, Node, Tokens, Tree
 
 if TYPE_CHECKING:
     from engine.drafters.base import ContextSnapshot
+    from engine.kv_cache.base import Snapshot
     from engine.prefix.disk import DiskTier
-    from engine.state.base import Snapshot
 
 __all__ = ["Hit", "Mark", "Match", "PrefixCache", "Stats"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.drafters.base import ContextSnapshot
+    from engine.kv_cache.base import Snapshot
     from engine.prefix.tree import Hit
-    from engine.state.base import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from engine.kv_cache.base import LayerSnapshot
 from engine.prefix.codec import Opened, unpack
-from engine.state.base import LayerSnapshot
 
 SUFFIX = ".prefix"
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import mlx.core as mx
 
-from engine.state.base import State
+from engine.kv_cache.base import State
 
 
 class Body(NamedTuple):

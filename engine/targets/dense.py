@@ -16,10 +16,10 @@ import mlx.nn as nn
 from engine.backend.kernels import OpDispatch
 from engine.chat.images import Eye
 from engine.errors import UnsupportedModel
-from engine.state.append import AppendKV
-from engine.state.base import LayerState, State
-from engine.state.quantized import QuantKV
-from engine.state.window import WindowKV
+from engine.kv_cache.base import LayerState, State
+from engine.kv_cache.full import AppendKV
+from engine.kv_cache.quantized import QuantKV
+from engine.kv_cache.sliding_window import WindowKV
 from engine.targets.base import Body, TargetSpec
 from engine.targets.taps import LayerTaps
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import mlx.nn as nn
 
-from engine.state.base import LayerState
-from engine.state.recurrent import ConvState, RecurrentState
+from engine.kv_cache.base import LayerState
+from engine.kv_cache.recurrent import ConvState, RecurrentState
 from engine.targets.base import TargetSpec
 from engine.targets.dense import MlxTarget
 from engine.targets.record import Recurrence, record_mixers

@@ -20,10 +20,10 @@ from typing import Any, Literal, cast
 
 import mlx.core as mx
 
-from engine.state.base import Snapshot, State
-from engine.state.masks import Mask
-from engine.state.recurrent import RecurrentState
-from engine.state.window import WindowKV
+from engine.kv_cache.base import Snapshot, State
+from engine.kv_cache.masks import Mask
+from engine.kv_cache.recurrent import RecurrentState
+from engine.kv_cache.sliding_window import WindowKV
 from engine.targets.dense import MlxTarget
 
 VERSION = 2

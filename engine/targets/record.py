@@ -18,7 +18,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from engine.errors import UnsupportedModel
-from engine.state.recurrent import CallTrace, RecurrentState, WindowTrace
+from engine.kv_cache.recurrent import CallTrace, RecurrentState, WindowTrace
 
 CONV, RECURRENCE = 0, 1
 """Slots of mlx-lm's caches: the convolution's memory first, then the recurrent state."""

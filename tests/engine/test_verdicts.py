@@ -11,7 +11,7 @@ from engine import launch
 from engine.config import Config
 from engine.core import Request
 from engine.errors import UnknownDrafter, UnsupportedModel, UsageError
-from engine.state.quantized import QuantKV
+from engine.kv_cache.quantized import QuantKV
 from engine.targets.probe import Verdict
 from tests.tools.make_tiny_models import make
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from engine.state.base import LayerSnapshot, Snapshot
+from engine.kv_cache.base import LayerSnapshot, Snapshot
 
 WINDOW = 4
 

@@ -11,10 +11,10 @@ from typing import cast
 import mlx.core as mx
 import numpy as np
 
-from engine.state.append import AppendKV
-from engine.state.base import LayerState, State
-from engine.state.recurrent import ConvState, RecurrentState, WindowTrace
-from engine.state.window import WindowKV
+from engine.kv_cache.base import LayerState, State
+from engine.kv_cache.full import AppendKV
+from engine.kv_cache.recurrent import ConvState, RecurrentState, WindowTrace
+from engine.kv_cache.sliding_window import WindowKV
 from engine.targets.base import Body
 from tests.fakes import spec
 

@@ -18,11 +18,11 @@ from fakes import ScriptedDrafter
 from engine.backend.memory_pressure import PressureGuard
 from engine.core import Failed, Finished, Prefilled, Prefilling, Request
 from engine.engine import Engine, Options, open_engine
+from engine.kv_cache.base import Snapshot
 from engine.load import load_target
 from engine.prefix.cache import PrefixCache
 from engine.prefix.disk import DiskTier
 from engine.scheduler import Scheduler
-from engine.state.base import Snapshot
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "targets"
 FAMILIES = [

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import mlx.core as mx
 import pytest
 
+from engine.kv_cache.base import State
 from engine.prefix.cache import PrefixCache
-from engine.state.base import State
 from tests.engine.prefix.mixed import VOCAB, MixedTarget, greedy, read
 
 MIXES = [

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from engine.state.base import State
-from engine.state.recurrent import RecurrentState
+from engine.kv_cache.base import State
+from engine.kv_cache.recurrent import RecurrentState
 from engine.targets.dense import MlxTarget
 
 

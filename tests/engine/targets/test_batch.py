@@ -10,7 +10,7 @@ import pytest
 
 from engine.core import Request
 from engine.engine import Options, open_engine
-from engine.state.recurrent import RecurrentState
+from engine.kv_cache.recurrent import RecurrentState
 from tests.engine.targets.conftest import Tiny
 from tests.engine.targets.feeding import distance, feed, prefilled, tokens_of
 

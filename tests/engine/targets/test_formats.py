@@ -14,9 +14,9 @@ from mlx.utils import tree_flatten
 
 from engine.drafters.chain import Chain
 from engine.errors import UnsupportedModel, UsageError
+from engine.kv_cache.quantized import QuantKV
+from engine.kv_cache.sliding_window import WindowKV
 from engine.load import load_target
-from engine.state.quantized import QuantKV
-from engine.state.window import WindowKV
 from engine.targets.dense import MlxTarget
 from tests.engine.targets.conftest import Tiny
 from tests.engine.targets.feeding import distance, feed, prefilled, same, tokens_of

@@ -9,9 +9,9 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from engine.state import window
-from engine.state.base import LayerState, State
-from engine.state.recurrent import RecurrentState
+from engine.kv_cache import sliding_window
+from engine.kv_cache.base import LayerState, State
+from engine.kv_cache.recurrent import RecurrentState
 from engine.targets import probe as probes
 from engine.targets.base import Body
 from engine.targets.dense import MlxTarget
@@ -74,7 +74,7 @@ def test_a_state_that_cannot_be_undone_leaves_plain_decoding(tiny: Tiny) -> None
 
 
 def test_a_ring_that_drops_the_wrong_rows_leaves_plain_decoding(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Forgetful(window.WindowKV):
+    class Forgetful(sliding_window.WindowKV):
         def commit(self, keep: Sequence[int]) -> None:
             super().commit([k + 1 if k > 1 else k for k in keep])
 

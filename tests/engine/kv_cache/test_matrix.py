@@ -8,8 +8,8 @@ import mlx.core as mx
 import pytest
 from fakes import tiny_llama
 
-from engine.state.base import State
-from engine.state.window import SLACK, WindowKV
+from engine.kv_cache.base import State
+from engine.kv_cache.sliding_window import SLACK, WindowKV
 
 WINDOW = 8
 BLOCK = 6

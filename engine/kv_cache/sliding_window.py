@@ -1,8 +1,8 @@
 """Keys and values of sliding-window attention, in temporal order with slack, so that a rollback is exact.
 
 The ring buffers in common use overwrite the oldest row when one row is appended, and after an undone block take
-rejected rows for live ones (the stock cache fails `tests/engine/state/test_matrix.py`). Here rows stay in order, older
-rows than the window are hidden by slice and mask, and the buffer is compacted only when it is full, before a round
+rejected rows for live ones (the stock cache fails `tests/engine/kv_cache/test_matrix.py`). Here rows stay in order,
+older rows than the window are hidden by slice and mask, and the buffer is compacted only when it is full, before a round
 begins.
 """
 
@@ -13,9 +13,9 @@ from typing import ClassVar
 
 import mlx.core as mx
 
-from engine.state.append import round_up
-from engine.state.base import Kind, LayerSnapshot, LayerState
-from engine.state.masks import Mask, offsets, ragged_mask, uniform_mask
+from engine.kv_cache.base import Kind, LayerSnapshot, LayerState
+from engine.kv_cache.full import round_up
+from engine.kv_cache.masks import Mask, offsets, ragged_mask, uniform_mask
 
 SLACK = 64
 """Columns beyond the window: how many rows are appended between compactions."""

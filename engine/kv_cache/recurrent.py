@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 import mlx.core as mx
 
-from engine.state.base import Kind, LayerSnapshot, LayerState
+from engine.kv_cache.base import Kind, LayerSnapshot, LayerState
 
 
 class Trace(Protocol):

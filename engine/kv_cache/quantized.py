@@ -12,8 +12,8 @@ from typing import Any
 import mlx.core as mx
 
 from engine.errors import UsageError
-from engine.state.append import AppendKV, _widen, round_up
-from engine.state.base import LayerSnapshot
+from engine.kv_cache.base import LayerSnapshot
+from engine.kv_cache.full import AppendKV, _widen, round_up
 
 BITS = (4, 6, 8)
 GROUPS = (64, 32)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import mlx.core as mx
 import pytest
 
-from engine.state.base import State
-from engine.state.recurrent import CallTrace, RecurrentState, WindowTrace
+from engine.kv_cache.base import State
+from engine.kv_cache.recurrent import CallTrace, RecurrentState, WindowTrace
 
 MEMORY = 2
 

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import mlx.core as mx
 
-from engine.state.base import Kind, LayerSnapshot, LayerState
-from engine.state.masks import Mask, offsets, ragged_mask, uniform_mask
+from engine.kv_cache.base import Kind, LayerSnapshot, LayerState
+from engine.kv_cache.masks import Mask, offsets, ragged_mask, uniform_mask
 
 STEP = 256
 """Columns are allocated in multiples of this."""
