@@ -27,8 +27,8 @@ from engine.calibrate.session import load_per_core
 from engine.core import Finished, Prefilled, Request, Tokens
 from engine.engine import Engine
 from engine.launch import load
-from engine.prefix.cache import PrefixCache
-from engine.prefix.disk import DiskTier
+from engine.prefix_cache.cache import PrefixCache
+from engine.prefix_cache.disk import DiskTier
 
 SENTENCES = (
     "The harbour was quiet in the early morning.",

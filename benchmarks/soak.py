@@ -29,7 +29,7 @@ from local_server import serving
 
 from engine import backend as backend  # before MLX, see its docstring
 from engine.engine import Engine, Options, open_engine
-from engine.prefix.cache import PrefixCache
+from engine.prefix_cache.cache import PrefixCache
 from server.app import App
 
 MODEL = ROOT / "tests" / "golden" / "targets" / "tiny-qwen3"

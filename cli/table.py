@@ -17,7 +17,7 @@ class Command:
 COMMANDS: tuple[Command, ...] = (
     Command("models", "cli.models", "list the models that are on this machine or known by name"),
     Command("doctor", "cli.doctor", "describe this machine and what the engine makes of it"),
-    Command("cache", "engine.prefix.cli", "list, measure or empty what the prefix cache keeps on disk"),
+    Command("cache", "cli.cache", "list, measure or empty what the prefix cache keeps on disk"),
     Command("calibrate", "cli.calibrate", "measure this machine for a model and its drafters"),
     Command("bench", "cli.bench", "compare ways of decoding the same prompts, in turn"),
     Command("race", "cli.race", "the same prompt through two to four drafters, with a checked verdict"),

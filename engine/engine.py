@@ -36,7 +36,7 @@ from engine.load import Loaded
 from engine.loop import Loop
 from engine.pacing import STALL_MS, Pace
 from engine.policy import CapPolicy, EngineCap, policy_for
-from engine.prefix.cache import PrefixCache, Stats
+from engine.prefix_cache.cache import PrefixCache, Stats
 from engine.sampling.sampler import RowSampler
 from engine.scheduler import Plan, Scheduler
 from engine.sequence import Listener, Sequence

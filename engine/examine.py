@@ -19,7 +19,7 @@ from engine.core import Round, Sampling
 from engine.drafters.base import Context, Drafter
 from engine.drafters.chain import Chain
 from engine.kv_cache.base import State
-from engine.prefix.cache import PrefixCache
+from engine.prefix_cache.cache import PrefixCache
 from engine.sampling.sampler import RowSampler, transform
 from engine.targets.base import Target
 

@@ -24,9 +24,9 @@ from engine.hub import Found, Listener, Progress, Stop
 from engine.memory import USABLE
 from engine.pacing import STALL_MS
 from engine.policy import EngineCap
-from engine.prefix.cache import PrefixCache
-from engine.prefix.disk import DiskTier, default_folder
-from engine.prefix.policy import default_budget
+from engine.prefix_cache.cache import PrefixCache
+from engine.prefix_cache.disk import DiskTier, default_folder
+from engine.prefix_cache.eviction import default_budget
 from engine.scheduler import Scheduler
 from engine.targets.base import TargetSpec
 from engine.targets.dense import MlxTarget

@@ -20,7 +20,7 @@ from engine.drafters.backfill import backfill
 from engine.drafters.base import Drafter
 from engine.kv_cache.base import Snapshot, State
 from engine.loop import observe
-from engine.prefix.cache import Hit, Mark, Match, PrefixCache
+from engine.prefix_cache.cache import Hit, Mark, Match, PrefixCache
 from engine.sequence import Sequence
 from engine.targets.base import Target
 

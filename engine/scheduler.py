@@ -28,7 +28,7 @@ from engine.kv_cache.base import State
 from engine.loop import Loop, finished
 from engine.pacing import Pace
 from engine.prefill import Prefill, catch_up, default_chunk, remember
-from engine.prefix.cache import PrefixCache
+from engine.prefix_cache.cache import PrefixCache
 from engine.sequence import Sequence
 from engine.targets.base import Target
 

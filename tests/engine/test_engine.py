@@ -15,7 +15,7 @@ from fakes import ScriptedDrafter
 from engine.core import Failed, Finished, Prefilled, Prefilling, Request, Round, Sampling, Source, Tokens
 from engine.engine import Engine, Options, open_engine
 from engine.errors import ContextOverflow, EngineClosed, UnknownDrafter, UsageError
-from engine.prefix.cache import PrefixCache
+from engine.prefix_cache.cache import PrefixCache
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "targets" / "tiny-qwen3"
 EXPECTED = json.loads((GOLDEN / "golden" / "expected.json").read_text())

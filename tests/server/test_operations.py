@@ -18,11 +18,11 @@ import pytest
 from scripted import Script, by_prompt
 from sse_reader import events
 
-from engine.prefix.cache import PrefixCache
-from engine.prefix.disk import DiskTier
+from engine.prefix_cache.cache import PrefixCache
+from engine.prefix_cache.disk import DiskTier
 from server.settings import Settings
 from server.sse import EventStream
-from tests.engine.prefix.made import snapshot
+from tests.engine.prefix_cache.made import snapshot
 
 USER = [{"role": "user", "content": "hi"}]
 STREAM = {"messages": USER, "stream": True, "max_tokens": 2000}

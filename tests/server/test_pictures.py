@@ -14,7 +14,7 @@ from PIL import Image
 from engine.chat.images import read_picture
 from engine.core import Request
 from engine.engine import Engine, Options, open_engine
-from engine.prefix.cache import PrefixCache
+from engine.prefix_cache.cache import PrefixCache
 from server.settings import Settings
 from tests.tools.make_tiny_models import make
 

@@ -12,7 +12,7 @@ from live_server import Live
 
 from engine.drafters.load import load_drafter
 from engine.engine import Engine, Options, open_engine
-from engine.prefix.cache import PrefixCache
+from engine.prefix_cache.cache import PrefixCache
 from server.settings import Settings
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -12,7 +12,7 @@ import pytest
 from engine.core import Failed, Finished, Prefilled, Request, Round
 from engine.drafters.load import load_drafter
 from engine.engine import Engine, Options, open_engine
-from engine.prefix.cache import PrefixCache
+from engine.prefix_cache.cache import PrefixCache
 from tests.engine.drafters import synthetic as s
 from tests.engine.drafters.golden import GOLDEN, Golden
 
@@ -100,7 +100,7 @@ def test_a_context_of_another_drafter_is_not_taken() -> None:
 
 
 def test_a_snapshot_survives_the_disk_format() -> None:
-    from engine.prefix.codec import pack, unpack
+    from engine.prefix_cache.serialization import pack, unpack
 
     context = Golden("dflash-zlab-swa").load().new_context()
     drafter = Golden("dflash-zlab-swa").load()

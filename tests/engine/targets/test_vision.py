@@ -24,7 +24,7 @@ from engine.drafters.lookup import Lookup, LookupSettings
 from engine.engine import Options, open_engine
 from engine.errors import ImageUnsupported
 from engine.load import Loaded, load_target
-from engine.prefix.cache import PrefixCache
+from engine.prefix_cache.cache import PrefixCache
 from engine.targets import muse_vision
 from engine.targets.muse_vision import MuseEye
 from tests.tools.make_tiny_drafters import make_drafter

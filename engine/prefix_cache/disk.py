@@ -21,10 +21,10 @@ import mlx.core as mx
 import numpy as np
 
 from engine import paths
-from engine.prefix.blocks import Block, Checkpoint, Layout
-from engine.prefix.codec import Encoded, Opened, encode, pack
-from engine.prefix.segment import SUFFIX, Segment, digest, scan, sweep
-from engine.prefix.tree import Node, Tokens, Tree, divide
+from engine.prefix_cache.blocks import Block, Checkpoint, Layout
+from engine.prefix_cache.disk_file import SUFFIX, Segment, digest, scan, sweep
+from engine.prefix_cache.radix_tree import Node, Tokens, Tree, divide
+from engine.prefix_cache.serialization import Encoded, Opened, encode, pack
 
 FORMAT = 1
 MADE_WITH = " ".join(f"{name} {version(name)}" for name in ("mlx", "mlx-lm"))

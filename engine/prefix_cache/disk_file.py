@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 
 from engine.kv_cache.base import LayerSnapshot
-from engine.prefix.codec import Opened, unpack
+from engine.prefix_cache.serialization import Opened, unpack
 
 SUFFIX = ".prefix"
 

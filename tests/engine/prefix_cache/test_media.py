@@ -10,7 +10,7 @@ import pytest
 from fakes import Run, tiny_llama
 
 from engine.core import Media
-from engine.prefix.cache import PrefixCache
+from engine.prefix_cache.cache import PrefixCache
 from engine.sequence import numbers
 
 MARK, ROW = 60, 61

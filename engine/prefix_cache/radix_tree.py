@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from engine.drafters.base import ContextSnapshot
-    from engine.prefix.blocks import Block, Checkpoint
+    from engine.prefix_cache.blocks import Block, Checkpoint
 
 Tokens = npt.NDArray[np.int32]
 Hit = Literal["miss", "exact", "boundary", "anchor", "rung", "branch", "turn", "disk"]

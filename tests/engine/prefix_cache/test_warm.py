@@ -9,8 +9,8 @@ import mlx.core as mx
 import pytest
 
 from engine.kv_cache.base import State
-from engine.prefix.cache import PrefixCache
-from tests.engine.prefix.mixed import VOCAB, MixedTarget, greedy, read
+from engine.prefix_cache.cache import PrefixCache
+from tests.engine.prefix_cache.mixed import VOCAB, MixedTarget, greedy, read
 
 MIXES = [
     ("append",),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from engine.drafters.base import ContextSnapshot
     from engine.kv_cache.base import Snapshot
-    from engine.prefix.tree import Hit
+    from engine.prefix_cache.radix_tree import Hit
 
 
 @dataclass(frozen=True, slots=True)

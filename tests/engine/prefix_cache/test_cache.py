@@ -13,10 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from engine.prefix.blocks import SPAN
-from engine.prefix.cache import PrefixCache
-from engine.prefix.policy import SHORT, Mark, default_budget
-from tests.engine.prefix.made import ToyContext, check, snapshot
+from engine.prefix_cache.blocks import SPAN
+from engine.prefix_cache.cache import PrefixCache
+from engine.prefix_cache.eviction import SHORT, Mark, default_budget
+from tests.engine.prefix_cache.made import ToyContext, check, snapshot
 
 KINDS = [("append",), ("append", "recurrent"), ("recurrent",), ("append", "window"), ("append", "window", "recurrent")]
 SEQUENCES = st.lists(st.integers(0, 2), min_size=1, max_size=14)

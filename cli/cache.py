@@ -8,8 +8,8 @@ import time
 from collections import defaultdict
 
 from engine import backend as backend  # before MLX, see its docstring
-from engine.prefix.disk import DiskTier, default_folder
-from engine.prefix.segment import Segment
+from engine.prefix_cache.disk import DiskTier, default_folder
+from engine.prefix_cache.disk_file import Segment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

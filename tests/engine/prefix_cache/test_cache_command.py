@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cli.main import main
-from engine.prefix.cache import PrefixCache
-from engine.prefix.disk import DiskTier, default_folder
-from tests.engine.prefix.made import snapshot
+from engine.prefix_cache.cache import PrefixCache
+from engine.prefix_cache.disk import DiskTier, default_folder
+from tests.engine.prefix_cache.made import snapshot
 
 
 def test_list_size_clear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,8 @@ import pytest
 from engine.core import Finished, Prefilled, Request, Round
 from engine.drafters.load import load_drafter
 from engine.engine import Engine, Options, open_engine
-from engine.prefix.cache import PrefixCache
-from engine.prefix.disk import DiskTier
+from engine.prefix_cache.cache import PrefixCache
+from engine.prefix_cache.disk import DiskTier
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 DRAFTERS = ("dspark-qwen3", "dflash-zlab-swa")

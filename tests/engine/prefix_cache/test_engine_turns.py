@@ -20,8 +20,8 @@ from engine.core import Failed, Finished, Prefilled, Prefilling, Request
 from engine.engine import Engine, Options, open_engine
 from engine.kv_cache.base import Snapshot
 from engine.load import load_target
-from engine.prefix.cache import PrefixCache
-from engine.prefix.disk import DiskTier
+from engine.prefix_cache.cache import PrefixCache
+from engine.prefix_cache.disk import DiskTier
 from engine.scheduler import Scheduler
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "targets"

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.drafters.base import ContextSnapshot
-    from engine.prefix.tree import Node
+    from engine.prefix_cache.radix_tree import Node
 
 SEARCHED = 256
 """Nodes looked at below a match."""

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from engine.prefix import contexts
-from engine.prefix.blocks import Layout
-from engine.prefix.policy import PROBATION, SHORT, Mark, Victim, plan_marks, shallow, survey
-from engine.prefix.report import Match, Stats
-from engine.prefix.tree import Hit, Node, Tokens, Tree
+from engine.prefix_cache import drafter_states
+from engine.prefix_cache.blocks import Layout
+from engine.prefix_cache.eviction import PROBATION, SHORT, Mark, Victim, plan_marks, shallow, survey
+from engine.prefix_cache.radix_tree import Hit, Node, Tokens, Tree
+from engine.prefix_cache.stats import Match, Stats
 
 if TYPE_CHECKING:
     from engine.drafters.base import ContextSnapshot
     from engine.kv_cache.base import Snapshot
-    from engine.prefix.disk import DiskTier
+    from engine.prefix_cache.disk import DiskTier
 
 __all__ = ["Hit", "Mark", "Match", "PrefixCache", "Stats"]
 
@@ -108,7 +108,7 @@ class PrefixCache:
         self._hits[kind] += 1
         self._served += found.length
         self._note()
-        context = contexts.nearest(found.path[-1], found.length, drafter)
+        context = drafter_states.nearest(found.path[-1], found.length, drafter)
         return Match(found.length, snapshot, context, kind, (time.perf_counter() - begun) * 1e3)
 
     def peek(self, tokens: Sequence[int], key: str, drafter: str = "") -> Match | None:
@@ -150,7 +150,7 @@ class PrefixCache:
                     block.load()
                 if point is not None:
                     point.load()
-                contexts.load(found.base or found.path[-1])
+                drafter_states.load(found.base or found.path[-1])
                 return found, True
             except (OSError, ValueError):
                 # Nothing below an edge that cannot be read is of use; what is above it still is.
@@ -173,7 +173,7 @@ class PrefixCache:
         for i, node in enumerate(path):
             if node.checkpoint is not None and node.end <= length:
                 best = _Found(node.end, path[: i + 1], node, node.kind)
-        for node in islice(last.subtree(), contexts.SEARCHED):
+        for node in islice(last.subtree(), drafter_states.SEARCHED):
             if node.checkpoint is not None and node.checkpoint.oldest <= length < node.end:
                 best = _Found(length, path, node, "branch")
                 break
@@ -221,11 +221,11 @@ class PrefixCache:
         if not layout.trimmable and not (node.checkpoint is not None and node.checkpoint.held):
             node.checkpoint = layout.checkpoint(snapshot)
         for name, context in held.items():
-            contexts.add(node, name, context)
+            drafter_states.add(node, name, context)
         node.kind, node.used = kind, self._clock
         # Evaluated soon, so that the lazy copies do not keep the buffers alive that they are taken from.
         point = node.checkpoint.arrays() if node.checkpoint is not None else []
-        mx.async_eval([b.arrays for b in node.blocks], point, [contexts.arrays_of(c) for c in held.values()])
+        mx.async_eval([b.arrays for b in node.blocks], point, [drafter_states.arrays_of(c) for c in held.values()])
         if kind == "turn" and self.disk is not None:
             self.disk.keep(key, layout, node, space.ms_per_token)
         self._note()

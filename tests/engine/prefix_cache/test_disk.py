@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from engine.drafters.lookup import LookupSnapshot
-from engine.prefix.cache import PrefixCache
-from engine.prefix.codec import Opened, encode, pack, unpack
-from engine.prefix.disk import DiskTier
-from engine.prefix.segment import SUFFIX, sweep
-from tests.engine.prefix.made import check, snapshot
+from engine.prefix_cache.cache import PrefixCache
+from engine.prefix_cache.disk import DiskTier
+from engine.prefix_cache.disk_file import SUFFIX, sweep
+from engine.prefix_cache.serialization import Opened, encode, pack, unpack
+from tests.engine.prefix_cache.made import check, snapshot
 
 KINDS = [("append",), ("append", "recurrent"), ("recurrent",), ("append", "window", "recurrent")]
 TURNS = [list(range(10)), list(range(16)), [*range(12), 90, 91, 92]]
@@ -85,7 +85,7 @@ def test_a_small_budget_reads_what_fits(tmp_path: Path) -> None:
 
 def test_files_of_other_versions_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store(opened(tmp_path), TURNS, ("append",))
-    monkeypatch.setattr("engine.prefix.disk.MADE_WITH", "mlx 0.1")
+    monkeypatch.setattr("engine.prefix_cache.disk.MADE_WITH", "mlx 0.1")
     assert opened(tmp_path).match([*TURNS[0], 99], "k") is None
     monkeypatch.undo()
     assert opened(tmp_path).match([*TURNS[0], 99], "k") is not None
@@ -235,9 +235,9 @@ WRITER = """
 import sys
 from engine import backend
 from pathlib import Path
-from engine.prefix.cache import PrefixCache
-from engine.prefix.disk import DiskTier
-from tests.engine.prefix.made import snapshot
+from engine.prefix_cache.cache import PrefixCache
+from engine.prefix_cache.disk import DiskTier
+from tests.engine.prefix_cache.made import snapshot
 cache = PrefixCache(1 << 30, DiskTier(Path(sys.argv[1]), least=1))
 n = 0
 while True:

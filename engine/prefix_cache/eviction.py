@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from engine.prefix.tree import Hit, Node, Tree
+from engine.prefix_cache.radix_tree import Hit, Node, Tree
 
 SHORT = 1024
 """A prefix below this that nobody came back for is on probation."""

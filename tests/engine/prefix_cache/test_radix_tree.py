@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.prefix.tree import Node, Tree, divide
+from engine.prefix_cache.radix_tree import Node, Tree, divide
 
 SEQUENCES = st.lists(st.integers(0, 2), min_size=1, max_size=12)
 
