@@ -38,9 +38,9 @@ def ours(target_folder: Path, drafter_folder: Path) -> Decode:
     from engine.core import Request
     from engine.drafters.chain import Chain
     from engine.drafters.load import load_drafter
-    from engine.load import load_target
     from engine.loop import Loop
     from engine.policy import Full
+    from engine.targets.load import load_target
 
     loaded = load_target(target_folder)
     drafter = load_drafter(drafter_folder, loaded.target, bits=0)

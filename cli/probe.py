@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from engine import hub
     from engine.chat.template import ChatFormat
     from engine.drafters.checkpoint import read_checkpoint
-    from engine.load import load_target
+    from engine.targets.load import load_target
     from engine.probe import PROMPTS, describe, probe
 
     config = read_settings(args)

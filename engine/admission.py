@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from engine.drafters.chain import Chain
 from engine.errors import RequestTooLarge
 from engine.kv_cache.full import round_up
-from engine.memory import size, state_cost
 from engine.targets.base import Target
+from engine.targets.memory_estimate import size, state_cost
 
 
 @dataclass(frozen=True, slots=True)

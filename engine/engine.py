@@ -32,7 +32,6 @@ from engine.drafters.chain import NONE, Chain
 from engine.drafters.lookup import Lookup, LookupSettings
 from engine.errors import ContextOverflow, UnknownDrafter, UsageError
 from engine.finish import Finish
-from engine.load import Loaded
 from engine.loop import Loop
 from engine.pacing import STALL_MS, Pace
 from engine.policy import CapPolicy, EngineCap, policy_for
@@ -42,6 +41,7 @@ from engine.scheduler import Plan, Scheduler
 from engine.sequence import Listener, Sequence
 from engine.silence import Silence
 from engine.targets.base import Target, TargetSpec
+from engine.targets.load import Loaded
 
 T = TypeVar("T")
 Progress = Callable[[str, float], None]
@@ -369,7 +369,7 @@ class Engine:
 
 def open_engine(path: str | Path, *, name: str = "", options: Options | None = None) -> Engine:
     """An engine for a model that is on disk, without drafters from the catalog."""
-    from engine.load import load_target
+    from engine.targets.load import load_target
 
     scheduler = Scheduler()
     try:

@@ -1,6 +1,6 @@
 """A glance at a drafter when it is first loaded for a model: is it read from the right row, with the right rope?
 
-P6 of the checks at load (P1 to P5 are the model's own, engine/targets/probe.py): the target reads a fixed text once,
+P6 of the checks at load (P1 to P5 are the model's own, engine/targets/self_check.py): the target reads a fixed text once,
 and the drafter's first drafts at some places of it are held against what the target says there, under the readings that
 go wrong most often. A warning and never a switch; `dspark-chat probe` looks longer and at more.
 """
@@ -17,7 +17,7 @@ from engine.backend.host_values import ints
 from engine.drafters.checkpoint import Checkpoint, read_checkpoint
 from engine.probe import Answer, ProbeReport, Reading, Score, describe, score
 from engine.targets.base import Target
-from engine.targets.probe import libraries, remembered
+from engine.targets.self_check import libraries, remembered
 
 QUESTION = "How does a bicycle stay upright while it is moving?"
 ANSWER = (

@@ -21,7 +21,6 @@ from engine.drafters.block import CONTEXT_ROWS
 from engine.engine import Engine, Options
 from engine.errors import Cancelled, DsparkError, UnknownDrafter, UnsupportedModel
 from engine.hub import Found, Listener, Progress, Stop
-from engine.memory import USABLE
 from engine.pacing import STALL_MS
 from engine.policy import EngineCap
 from engine.prefix_cache.cache import PrefixCache
@@ -29,8 +28,9 @@ from engine.prefix_cache.disk import DiskTier, default_folder
 from engine.prefix_cache.eviction import default_budget
 from engine.scheduler import Scheduler
 from engine.targets.base import TargetSpec
-from engine.targets.dense import MlxTarget
-from engine.targets.probe import Verdict, cached_probe
+from engine.targets.families.dense import MlxTarget
+from engine.targets.memory_estimate import USABLE
+from engine.targets.self_check import Verdict, cached_probe
 
 log = logging.getLogger("dspark.launch")
 
@@ -91,7 +91,7 @@ def load(
     options = Options(drafter, cap, max_batch=max_batch, stall_ms=stall_ms, drafter_window=drafter_window)
     scheduler = Scheduler()
     try:
-        from engine.load import load_target
+        from engine.targets.load import load_target
 
         loaded = scheduler.run_exclusive(
             lambda: load_target(path, name=found.name, overrides=overrides, kv_bits=kv_bits, context=context)

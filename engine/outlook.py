@@ -162,8 +162,8 @@ def _weighed(result: Outlook, stored: int, config: Mapping[str, Any], kv_bits: i
         DsparkError: it cannot run at all.
     """
     from engine import backend
-    from engine.describe import check_quantization
-    from engine.memory import USABLE, estimate, fit
+    from engine.targets.facts import check_quantization
+    from engine.targets.memory_estimate import USABLE, estimate, fit
 
     check_quantization(result.name, config)
     need = estimate(stored, config, kv_bits=kv_bits)
@@ -199,10 +199,10 @@ def _drafters(
 
 def _mismatch(path: Path, config: Mapping[str, Any]) -> str:
     """Why a drafter's config does not go with a model's; empty when it does, or when one of them is not known."""
-    from engine.describe import describe_config
     from engine.drafters.checkpoint import read_config
     from engine.drafters.load import fit
     from engine.drafters.packaging import detect
+    from engine.targets.facts import describe_config
 
     if not config or not path.is_dir() or not (path / "config.json").is_file():
         return ""

@@ -102,7 +102,7 @@ def tiny_llama(*, window: int | None = None, layers: int = 2, vocab: int = 64, s
     """A float32 llama with random weights behind the generic adapter; every other layer slides when `window` is set."""
     from mlx_lm.models import llama
 
-    from engine.targets.dense import adapt
+    from engine.targets.families.dense import adapt
 
     args = llama.ModelArgs(
         model_type="llama",

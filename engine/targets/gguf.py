@@ -1,7 +1,7 @@
 """Reads a llama GGUF: configuration, weights under checkpoint names, and a tokenizer made from the file's own metadata.
 
 Only what MLX reads natively (Q4_0, Q4_1, Q8_0, 16 and 32 bit) and byte-level BPE; anything else is refused with the
-reason. Builds no model: `engine/targets/dense.py` does.
+reason. Builds no model: `engine/targets/families/dense.py` does.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from engine.config import Config
 from engine.core import Request
 from engine.errors import UnknownDrafter, UnsupportedModel, UsageError
 from engine.kv_cache.quantized import QuantKV
-from engine.targets.probe import Verdict
+from engine.targets.self_check import Verdict
 from tests.tools.make_tiny_models import make
 
 
@@ -74,7 +74,9 @@ def test_lookup_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_drafter_that_cannot_be_is_refused_before_anything_is_loaded(
     folder: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, said: str
 ) -> None:
-    monkeypatch.setattr("engine.load.load_target", lambda *_, **__: pytest.fail("gigabytes were read for nothing"))
+    monkeypatch.setattr(
+        "engine.targets.load.load_target", lambda *_, **__: pytest.fail("gigabytes were read for nothing")
+    )
     with pytest.raises(UnknownDrafter, match=said):
         opened(folder, drafter=wanted)
 

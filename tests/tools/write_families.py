@@ -32,8 +32,8 @@ from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
 from engine.drafters.lookup import Lookup, LookupSettings
 from engine.errors import UsageError
-from engine.load import load_target
-from engine.targets import FAMILIES
+from engine.targets.families import FAMILIES
+from engine.targets.load import load_target
 from tests.engine.targets.feeding import distance, feed, prefilled, recurrent_slots, same, tokens_of
 from tests.tools.make_tiny_drafters import make_drafter
 from tests.tools.make_tiny_models import make
@@ -215,7 +215,7 @@ def page(lines: list[Line]) -> str:
         for module, names in sorted(types.items())
     )
     note = """
-- `engine/targets/dense.py`: everything else.
+- `engine/targets/families/dense.py`: everything else.
 
 Bonsai packs of 1 bit are refused: released versions of MLX differ in whether and how they multiply them. The picture
 generator of the same name is no language model.

@@ -12,7 +12,7 @@ from engine.errors import UsageError
 from tui import files, mentions
 from tui.completion import Project, candidates
 
-NAMES = ("src/engine/loop.py", "src/engine/load.py", "README.md", "docs/two words.md", "lo_op/x.txt")
+NAMES = ("src/engine/loop.py", "src/engine/targets/load.py", "README.md", "docs/two words.md", "lo_op/x.txt")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_hidden_and_ignored_files_stay_out(root: Path) -> None:
-    expected = ["README.md", "docs/two words.md", "lo_op/x.txt", "src/engine/load.py", "src/engine/loop.py"]
+    expected = ["README.md", "docs/two words.md", "lo_op/x.txt", "src/engine/targets/load.py", "src/engine/loop.py"]
     assert files.project_files(root) == expected
     git = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     if subprocess.run(["git", "init", "-q", str(root)], env=git, check=False, capture_output=True).returncode == 0:
@@ -37,8 +37,8 @@ def test_hidden_and_ignored_files_stay_out(root: Path) -> None:
 
 def test_a_few_letters_find_the_file() -> None:
     assert files.match("loop", NAMES) == ["src/engine/loop.py", "lo_op/x.txt"]
-    assert files.match("LOAD", NAMES) == ["src/engine/load.py"]
-    assert files.match("engl", NAMES)[0] in ("src/engine/load.py", "src/engine/loop.py")
+    assert files.match("LOAD", NAMES) == ["src/engine/targets/load.py"]
+    assert files.match("engl", NAMES)[0] in ("src/engine/targets/load.py", "src/engine/loop.py")
     assert files.match("zzz", NAMES) == []
     assert len(files.match("", NAMES)) == len(NAMES)
 

@@ -50,7 +50,7 @@ def test_elsewhere_pinning_says_that_it_does_nothing(monkeypatch: pytest.MonkeyP
 
 def test_a_model_that_does_not_fit_a_mac_names_the_switch(mac: list[int]) -> None:
     from engine.errors import MemoryShort
-    from engine.memory import Estimate, StateCost, fit
+    from engine.targets.memory_estimate import Estimate, StateCost, fit
 
     need = Estimate(weights=20 * GB, state=StateCost(1000, 0), scratch=0, context=4096)
     with pytest.raises(MemoryShort, match=r"more quantised one; `sudo sysctl iogpu\.wired_limit_mb=N` lets macOS"):

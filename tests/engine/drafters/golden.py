@@ -13,9 +13,9 @@ import numpy as np
 from mlx_lm.utils import load_model
 
 from engine.drafters.load import load_drafter
-from engine.targets import adapter
 from engine.targets.base import TargetSpec
-from engine.targets.dense import MlxTarget
+from engine.targets.families import adapter
+from engine.targets.families.dense import MlxTarget
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 DRAFTERS = tuple(sorted(p.name for p in (GOLDEN / "drafters").iterdir()))

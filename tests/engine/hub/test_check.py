@@ -90,7 +90,7 @@ def test_o66_a_checkpoint_that_wants_to_run_code_is_refused_and_runs_nothing(hom
 
 
 def test_o66_loading_refuses_code_too(home: Path):
-    from engine.load import load_target
+    from engine.targets.load import load_target
 
     folder = checkpoints.write(home / "m", auto_map={"AutoModelForCausalLM": "evil.Model"})
     with pytest.raises(RemoteCodeRefused):

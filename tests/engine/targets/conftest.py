@@ -11,9 +11,9 @@ import mlx.core as mx
 import pytest
 from mlx_lm.utils import load_model
 
-from engine.targets import adapter
 from engine.targets.base import TargetSpec
-from engine.targets.dense import MlxTarget
+from engine.targets.families import adapter
+from engine.targets.families.dense import MlxTarget
 from tests.tools.make_tiny_models import make
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "targets"

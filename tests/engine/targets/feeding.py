@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from engine.kv_cache.base import State
 from engine.kv_cache.recurrent import RecurrentState
-from engine.targets.dense import MlxTarget
+from engine.targets.families.dense import MlxTarget
 
 
 def feed(

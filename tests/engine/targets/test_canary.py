@@ -12,8 +12,8 @@ import mlx.nn as nn
 import pytest
 
 from engine.errors import UnsupportedModel
-from engine.targets import FAMILIES, adapter
-from engine.targets.record import GATED_DELTA, MAMBA2, Recurrence, record_mixers
+from engine.targets.families import FAMILIES, adapter
+from engine.targets.recurrent_tape import GATED_DELTA, MAMBA2, Recurrence, record_mixers
 from tests.engine.targets.conftest import Tiny
 
 PARAMETERS = {

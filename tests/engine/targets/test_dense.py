@@ -10,12 +10,12 @@ import mlx.core as mx
 import pytest
 from fakes import Run, ScriptedDrafter
 
-from engine.describe import describe_config
 from engine.drafters.chain import Chain
 from engine.errors import UnsupportedModel
-from engine.targets import adapter
-from engine.targets.dense import MlxTarget
-from engine.targets.probe import probe
+from engine.targets.facts import describe_config
+from engine.targets.families import adapter
+from engine.targets.families.dense import MlxTarget
+from engine.targets.self_check import probe
 from tests.engine.targets.feeding import tokens_of
 from tests.tools.make_tiny_models import randomize
 

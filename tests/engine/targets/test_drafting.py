@@ -13,7 +13,7 @@ from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
 from engine.drafters.lookup import Lookup, LookupSettings
 from engine.loop import Loop
-from engine.targets.dense import MlxTarget
+from engine.targets.families.dense import MlxTarget
 from tests.engine.targets.conftest import Tiny
 from tests.engine.targets.feeding import tokens_of
 from tests.tools.make_tiny_drafters import make_drafter

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.targets import FAMILIES
+from engine.targets.families import FAMILIES
 from tests.tools.tiny_configs import TEXT
 from tests.tools.write_families import COVERS, PAGE, measure
 

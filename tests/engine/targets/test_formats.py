@@ -16,8 +16,8 @@ from engine.drafters.chain import Chain
 from engine.errors import UnsupportedModel, UsageError
 from engine.kv_cache.quantized import QuantKV
 from engine.kv_cache.sliding_window import WindowKV
-from engine.load import load_target
-from engine.targets.dense import MlxTarget
+from engine.targets.families.dense import MlxTarget
+from engine.targets.load import load_target
 from tests.engine.targets.conftest import Tiny
 from tests.engine.targets.feeding import distance, feed, prefilled, same, tokens_of
 from tests.tools.tiny_configs import TEXT

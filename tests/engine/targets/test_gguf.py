@@ -201,7 +201,7 @@ def test_the_embedded_model_answers():
     found = hub.find("")
     if found.path is None:
         pytest.skip("the embedded model is not on this machine; `dspark-chat models fetch smollm2-135m`")
-    from engine.load import load_target
+    from engine.targets.load import load_target
 
     loaded = load_target(found.path)
     tokenizer = loaded.tokenizer

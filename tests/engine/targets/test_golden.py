@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine.targets.dense import MlxTarget
+from engine.targets.families.dense import MlxTarget
 from tests.engine.targets.conftest import GOLDEN, load
 
 NAMES = ["tiny-gemma4", "tiny-qwen3_5", "tiny-nemotron_h", "tiny-lfm2", "tiny-muse_glimmer"]

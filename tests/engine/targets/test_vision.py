@@ -23,10 +23,10 @@ from engine.drafters.load import load_drafter
 from engine.drafters.lookup import Lookup, LookupSettings
 from engine.engine import Options, open_engine
 from engine.errors import ImageUnsupported
-from engine.load import Loaded, load_target
 from engine.prefix_cache.cache import PrefixCache
-from engine.targets import muse_vision
-from engine.targets.muse_vision import MuseEye
+from engine.targets.families import muse_vision
+from engine.targets.families.muse_vision import MuseEye
+from engine.targets.load import Loaded, load_target
 from tests.tools.make_tiny_drafters import make_drafter
 from tests.tools.tiny_configs import token_id
 

@@ -16,12 +16,12 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from engine import backend
-from engine.describe import describe_config, skeleton
 from engine.errors import MemoryShort
 from engine.kv_cache.base import State
 from engine.kv_cache.full import AppendKV
-from engine.targets import adapter
 from engine.targets.base import Target
+from engine.targets.facts import describe_config, skeleton
+from engine.targets.families import adapter
 
 USABLE = 0.9
 """Part of the memory that weights and state may fill."""

@@ -12,8 +12,8 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from engine.targets.base import TargetSpec
-from engine.targets.hybrid import HybridTarget
-from engine.targets.record import MAMBA2
+from engine.targets.families.hybrid import HybridTarget
+from engine.targets.recurrent_tape import MAMBA2
 
 
 class GraniteHybridTarget(HybridTarget):

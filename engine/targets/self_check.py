@@ -24,7 +24,7 @@ from engine.kv_cache.base import Snapshot, State
 from engine.kv_cache.masks import Mask
 from engine.kv_cache.recurrent import RecurrentState
 from engine.kv_cache.sliding_window import WindowKV
-from engine.targets.dense import MlxTarget
+from engine.targets.families.dense import MlxTarget
 
 VERSION = 2
 """Raise when a check changes, so that cached verdicts are made again."""

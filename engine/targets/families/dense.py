@@ -21,7 +21,7 @@ from engine.kv_cache.full import AppendKV
 from engine.kv_cache.quantized import QuantKV
 from engine.kv_cache.sliding_window import WindowKV
 from engine.targets.base import Body, TargetSpec
-from engine.targets.taps import LayerTaps
+from engine.targets.hidden_states import LayerTaps
 
 
 class MlxTarget:

@@ -20,12 +20,12 @@ from engine import backend
 from engine.backend import rope
 from engine.chat.template import stop_ids
 from engine.chat.tokenizer import Tokenizer
-from engine.describe import check_quantization, describe, placed
 from engine.errors import LoadError, UnsupportedModel, WeightsDamaged, WeightsMissing
-from engine.memory import Fit, estimate, fit, state_cost
-from engine.targets import adapter
 from engine.targets.base import Target, TargetSpec
-from engine.targets.dense import MlxTarget
+from engine.targets.facts import check_quantization, describe, placed
+from engine.targets.families import adapter
+from engine.targets.families.dense import MlxTarget
+from engine.targets.memory_estimate import Fit, estimate, fit, state_cost
 
 
 @dataclass(frozen=True, slots=True)

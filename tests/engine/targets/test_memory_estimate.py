@@ -9,8 +9,8 @@ import mlx.core as mx
 import pytest
 
 from engine.errors import MemoryShort
-from engine.load import load_target
-from engine.memory import Estimate, StateCost, estimate, fit, size
+from engine.targets.load import load_target
+from engine.targets.memory_estimate import Estimate, StateCost, estimate, fit, size
 from tests.tools.make_tiny_models import make
 from tests.tools.tiny_configs import TEXT
 

@@ -13,8 +13,8 @@ import mlx.nn as nn
 from engine.kv_cache.base import LayerState
 from engine.kv_cache.recurrent import ConvState, RecurrentState
 from engine.targets.base import TargetSpec
-from engine.targets.dense import MlxTarget
-from engine.targets.record import Recurrence, record_mixers
+from engine.targets.families.dense import MlxTarget
+from engine.targets.recurrent_tape import Recurrence, record_mixers
 
 
 class HybridTarget(MlxTarget):

@@ -13,8 +13,8 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from engine.targets.base import TargetSpec
-from engine.targets.dense import MlxTarget
-from engine.targets.muse_vision import MuseEye, has_eye
+from engine.targets.families.dense import MlxTarget
+from engine.targets.families.muse_vision import MuseEye, has_eye
 
 
 class MuseGlimmerTarget(MlxTarget):

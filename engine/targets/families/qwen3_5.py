@@ -12,8 +12,8 @@ from typing import Any
 import mlx.nn as nn
 
 from engine.targets.base import TargetSpec
-from engine.targets.hybrid import HybridTarget
-from engine.targets.record import GATED_DELTA
+from engine.targets.families.hybrid import HybridTarget
+from engine.targets.recurrent_tape import GATED_DELTA
 
 
 class Qwen35Target(HybridTarget):

@@ -13,7 +13,7 @@ import mlx.nn as nn
 
 from engine.errors import UsageError
 from engine.targets.base import TargetSpec
-from engine.targets.dense import MlxTarget
+from engine.targets.families.dense import MlxTarget
 
 
 class Gemma4Target(MlxTarget):

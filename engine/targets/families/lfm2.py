@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import mlx.nn as nn
 
 from engine.targets.base import TargetSpec
-from engine.targets.hybrid import HybridTarget
+from engine.targets.families.hybrid import HybridTarget
 
 
 class Lfm2Target(HybridTarget):

@@ -12,11 +12,11 @@ import pytest
 from engine.kv_cache import sliding_window
 from engine.kv_cache.base import LayerState, State
 from engine.kv_cache.recurrent import RecurrentState
-from engine.targets import probe as probes
+from engine.targets import self_check as probes
 from engine.targets.base import Body
-from engine.targets.dense import MlxTarget
-from engine.targets.gemma4 import Gemma4Target
-from engine.targets.probe import cached_probe, probe
+from engine.targets.families.dense import MlxTarget
+from engine.targets.families.gemma4 import Gemma4Target
+from engine.targets.self_check import cached_probe, probe
 from tests.engine.targets.conftest import Tiny
 from tests.tools.tiny_configs import TEXT
 
