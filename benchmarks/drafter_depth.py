@@ -65,8 +65,8 @@ def checkpoint(folder: Path) -> Path:
         "markov_rank": RANK,
     }
     (folder / "config.json").write_text(json.dumps(config))
-    from engine.drafters.packaging import detect
-    from engine.drafters.tensors import expected
+    from engine.drafters.checkpoint.layouts import detect
+    from engine.drafters.nn.tensors import expected
 
     shapes = expected(detect(config).read(config), lambda name: name.startswith(("embed", "lm_head")), HIDDEN)
     weights = {n: mx.random.normal(shape) / 30 for n, shape in shapes.items()}

@@ -29,7 +29,7 @@ from engine.core import Event, Failed, Finished, Request, Source, Tokens
 from engine.drafters.base import Drafter
 from engine.drafters.block import CONTEXT_ROWS
 from engine.drafters.chain import NONE, Chain
-from engine.drafters.lookup import Lookup, LookupSettings
+from engine.drafters.prompt_lookup import Lookup, LookupSettings
 from engine.errors import ContextOverflow, UnknownDrafter, UsageError
 from engine.finish import Finish
 from engine.loop import Loop

@@ -200,8 +200,8 @@ def _drafters(
 def _mismatch(path: Path, config: Mapping[str, Any]) -> str:
     """Why a drafter's config does not go with a model's; empty when it does, or when one of them is not known."""
     from engine.drafters.checkpoint import read_config
+    from engine.drafters.checkpoint.layouts import detect
     from engine.drafters.load import fit
-    from engine.drafters.packaging import detect
     from engine.targets.facts import describe_config
 
     if not config or not path.is_dir() or not (path / "config.json").is_file():

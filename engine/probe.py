@@ -22,7 +22,7 @@ from engine.core import Proposal, Request, Sampling, Source
 from engine.drafters.base import Context
 from engine.drafters.chain import Chain
 from engine.drafters.checkpoint import Checkpoint
-from engine.drafters.config import DrafterConfig, LayerRule
+from engine.drafters.checkpoint.config import DrafterConfig, LayerRule
 from engine.drafters.load import build
 from engine.errors import DrafterRefused
 from engine.loop import Loop, columns

@@ -12,12 +12,12 @@ from typing import ClassVar
 import mlx.core as mx
 
 from engine.core import Proposal, Source
-from engine.drafters.attention import Blocks, ContextProjection, Rotary
 from engine.drafters.borrow import Lender
-from engine.drafters.config import DrafterConfig, LogSnr
-from engine.drafters.context import BlockContext, LayerRows
-from engine.drafters.layers import make_layer
-from engine.drafters.tensors import MASK_ROW, Matrix, Tensors
+from engine.drafters.checkpoint.config import DrafterConfig, LogSnr
+from engine.drafters.nn.attention import Blocks, ContextProjection, Rotary
+from engine.drafters.nn.kv_cache import BlockContext, LayerRows
+from engine.drafters.nn.layers import make_layer
+from engine.drafters.nn.tensors import MASK_ROW, Matrix, Tensors
 from engine.sampling.sampler import RowSampler
 
 CONTEXT_ROWS = 4096

@@ -13,9 +13,9 @@ import mlx.core as mx
 from engine.core import DenseQ, Proposal, SparseQ
 from engine.drafters.block import CONTEXT_ROWS, BlockDrafter
 from engine.drafters.borrow import Lender
-from engine.drafters.config import DrafterConfig, Selector
-from engine.drafters.context import BlockContext
-from engine.drafters.tensors import Tensors
+from engine.drafters.checkpoint.config import DrafterConfig, Selector
+from engine.drafters.nn.kv_cache import BlockContext
+from engine.drafters.nn.tensors import Tensors
 from engine.sampling.sampler import Draws, RowSampler
 
 

@@ -13,10 +13,10 @@ import mlx.core as mx
 from engine.core import DenseQ, Proposal, SparseQ
 from engine.drafters.block import CONTEXT_ROWS, BlockDrafter
 from engine.drafters.borrow import Lender
-from engine.drafters.config import DrafterConfig
-from engine.drafters.context import BlockContext
-from engine.drafters.markov import ConfidenceHead, MarkovHead, cut_by_threshold, cut_by_value
-from engine.drafters.tensors import Matrix, Tensors
+from engine.drafters.checkpoint.config import DrafterConfig
+from engine.drafters.nn.heads import ConfidenceHead, MarkovHead, cut_by_threshold, cut_by_value
+from engine.drafters.nn.kv_cache import BlockContext
+from engine.drafters.nn.tensors import Matrix, Tensors
 from engine.sampling.sampler import Draws, RowSampler, interleave
 
 

@@ -17,10 +17,10 @@ from engine import backend
 from engine.drafters.block import CONTEXT_ROWS
 from engine.drafters.borrow import Lender
 from engine.drafters.checkpoint import Checkpoint, read_checkpoint
-from engine.drafters.config import DrafterConfig
+from engine.drafters.checkpoint.config import DrafterConfig
 from engine.drafters.dflash import DFlash
 from engine.drafters.dspark import DSpark
-from engine.drafters.tensors import Tensors, check
+from engine.drafters.nn.tensors import Tensors, check
 from engine.errors import DrafterRefused
 
 LearnedDrafter = DSpark | DFlash

@@ -16,7 +16,7 @@ from engine.admission import Admission, rows_budget
 from engine.core import Event, Finished, Prefilled, Request, Round
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.load import load_drafter
-from engine.drafters.lookup import Lookup
+from engine.drafters.prompt_lookup import Lookup
 from engine.engine import Engine, Options, open_engine
 from engine.errors import RequestTooLarge
 from server.settings import Settings

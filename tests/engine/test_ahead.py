@@ -14,7 +14,7 @@ from engine.ahead import Idle, Starts
 from engine.batch import RowFailed
 from engine.core import Sampling, Source
 from engine.drafters.chain import NONE, Chain
-from engine.drafters.lookup import Lookup
+from engine.drafters.prompt_lookup import Lookup
 from engine.loop import Loop
 from engine.policy import Full, Pinned, RowView
 

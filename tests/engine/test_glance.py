@@ -12,7 +12,7 @@ import pytest
 from engine import glance
 from engine.config import Config
 from engine.drafters.checkpoint import Checkpoint, read_checkpoint
-from engine.drafters.config import DrafterConfig
+from engine.drafters.checkpoint.config import DrafterConfig
 from engine.launch import load
 from tests.engine.drafters.golden import GOLDEN, Golden, golden_target
 

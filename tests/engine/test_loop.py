@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.core import Round, Sampling, Source
 from engine.drafters.chain import NONE, Chain
-from engine.drafters.lookup import Lookup, LookupSettings
+from engine.drafters.prompt_lookup import Lookup, LookupSettings
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 

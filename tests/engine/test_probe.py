@@ -9,7 +9,7 @@ import pytest
 from fakes import ByteTokenizer
 
 from engine.drafters.checkpoint import Checkpoint, read_checkpoint
-from engine.drafters.config import DrafterConfig
+from engine.drafters.checkpoint.config import DrafterConfig
 from engine.errors import DrafterRefused
 from engine.probe import ProbeReport, Reading, probe
 from tests.engine.drafters.golden import Golden, golden_target

@@ -30,7 +30,7 @@ from mlx.utils import tree_flatten
 
 from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
-from engine.drafters.lookup import Lookup, LookupSettings
+from engine.drafters.prompt_lookup import Lookup, LookupSettings
 from engine.errors import UsageError
 from engine.targets.families import FAMILIES
 from engine.targets.load import load_target

@@ -22,7 +22,7 @@ from engine.calibrate.measure import _rising, measure
 from engine.calibrate.session import LOOKUP, Calibrator
 from engine.calibrate.store import Store
 from engine.drafters.chain import NONE, Chain
-from engine.drafters.lookup import Lookup
+from engine.drafters.prompt_lookup import Lookup
 from engine.errors import Cancelled
 from engine.loop import Loop
 

@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from engine.drafters.config import DrafterConfig
+from engine.drafters.checkpoint.config import DrafterConfig
 
 Arrays = dict[str, np.ndarray]
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafters.context import WAITING, BlockContext, LayerRows, LayerStore
 from engine.drafters.load import load_drafter
+from engine.drafters.nn.kv_cache import WAITING, BlockContext, LayerRows, LayerStore
 from tests.engine.drafters import synthetic as s
 
 

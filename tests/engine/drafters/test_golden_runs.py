@@ -11,7 +11,7 @@ from fakes import Run
 
 from engine.core import Round
 from engine.drafters.chain import Chain
-from engine.drafters.lookup import Lookup, LookupSettings
+from engine.drafters.prompt_lookup import Lookup, LookupSettings
 from tests.engine.drafters.golden import DRAFTERS, Golden, golden_target
 
 EVERY = os.environ.get("DSPARK_GOLDEN") == "all"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.core import DenseQ, Sampling, SparseQ
-from engine.drafters.context import BlockContext
+from engine.drafters.nn.kv_cache import BlockContext
 from engine.sampling.sampler import RowSampler
 from tests.engine.drafters.golden import DRAFTERS, Golden
 

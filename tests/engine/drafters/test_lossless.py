@@ -17,7 +17,7 @@ from engine.core import Sampling
 from engine.drafters.chain import Chain
 from engine.drafters.checkpoint import Checkpoint, read_checkpoint
 from engine.drafters.load import build, load_drafter
-from engine.drafters.markov import cut_by_threshold, cut_by_value
+from engine.drafters.nn.heads import cut_by_threshold, cut_by_value
 from engine.sampling.sampler import RowSampler
 from tests.engine.drafters import synthetic as s
 from tests.engine.drafters.golden import GOLDEN, Golden, golden_target

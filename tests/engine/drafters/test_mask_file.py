@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from engine.drafters.checkpoint import read_checkpoint
+from engine.drafters.checkpoint.torch_file import read_torch
 from engine.drafters.load import load_drafter
-from engine.drafters.torch_file import read_torch
 from engine.errors import DrafterRefused, WeightsDamaged
 from tests.engine.drafters import synthetic as s
 from tests.engine.drafters.reference import block_hidden

@@ -13,7 +13,7 @@ from fakes import Run
 from engine.calibrate.cost import Costs, Curve
 from engine.core import Sampling
 from engine.drafters.chain import Chain
-from engine.drafters.lookup import Lookup, LookupSettings
+from engine.drafters.prompt_lookup import Lookup, LookupSettings
 from engine.loop import Loop
 from engine.policy import Adaptive
 from tests.engine.drafters.golden import DRAFTERS, Golden, golden_target

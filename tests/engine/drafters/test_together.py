@@ -12,7 +12,7 @@ from engine.batch import Batch, RowFailed
 from engine.calibrate.harness import Run
 from engine.core import Request, Round, Sampling
 from engine.drafters.chain import Chain
-from engine.drafters.lookup import Lookup, LookupSettings
+from engine.drafters.prompt_lookup import Lookup, LookupSettings
 from engine.loop import Loop
 from engine.policy import Pinned
 from engine.sampling.sampler import RowSampler

@@ -61,7 +61,7 @@ def test_a_causal_block_may_be_cut_and_a_bidirectional_one_may_not(tmp_path: Pat
 
 def test_gemma_rotates_only_a_quarter_of_the_pairs(tmp_path: Path) -> None:
     """Proportional rope: the frequencies count the whole head, and the rest of the pairs do not turn."""
-    from engine.drafters.attention import Rotary
+    from engine.drafters.nn.attention import Rotary
 
     rope = checkpoint("deepspec-gemma", tmp_path).config.rope
     x = mx.random.normal((1, 1, 1, 16), key=mx.random.key(0))

@@ -14,7 +14,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine.drafters.lookup import LookupSnapshot
+from engine.drafters.prompt_lookup import LookupSnapshot
 from engine.prefix_cache.cache import PrefixCache
 from engine.prefix_cache.disk import DiskTier
 from engine.prefix_cache.disk_file import SUFFIX, sweep
@@ -135,7 +135,12 @@ def test_files_name_no_code(tmp_path: Path) -> None:
     back = unpack(packed, arrays)
     assert back[0:3] == (1, None, "x")
     assert back[3][1] == LookupSnapshot((4, 5))
-    for name in ("os:system", "engine.drafters.lookup:Lookup", "engine.drafters.lookup:nothing", "engine.core:Request"):
+    for name in (
+        "os:system",
+        "engine.drafters.prompt_lookup:Lookup",
+        "engine.drafters.prompt_lookup:nothing",
+        "engine.core:Request",
+    ):
         with pytest.raises(ValueError, match=r"not read|no data class"):
             unpack({"class": name, "fields": {}}, arrays)
     with pytest.raises(ValueError, match="cannot be stored"):

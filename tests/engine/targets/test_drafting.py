@@ -11,7 +11,7 @@ from fakes import FixedIdle, Run, ScriptedDrafter
 
 from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
-from engine.drafters.lookup import Lookup, LookupSettings
+from engine.drafters.prompt_lookup import Lookup, LookupSettings
 from engine.loop import Loop
 from engine.targets.families.dense import MlxTarget
 from tests.engine.targets.conftest import Tiny

@@ -7,7 +7,7 @@ import pytest
 from fakes import Run, ScriptedDrafter
 
 from engine.drafters.chain import Chain
-from engine.drafters.lookup import Lookup, LookupSettings
+from engine.drafters.prompt_lookup import Lookup, LookupSettings
 from engine.prefix_cache.cache import PrefixCache
 from tests.engine.targets.conftest import Tiny
 from tests.engine.targets.feeding import distance, feed, prefilled, recurrent_slots, same, tokens_of

@@ -20,7 +20,7 @@ from engine.core import Finished, Prefilled, Request
 from engine.drafters.backfill import backfill
 from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
-from engine.drafters.lookup import Lookup, LookupSettings
+from engine.drafters.prompt_lookup import Lookup, LookupSettings
 from engine.engine import Options, open_engine
 from engine.errors import ImageUnsupported
 from engine.prefix_cache.cache import PrefixCache

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from engine.drafters.attention import Blocks, DraftAttention, Rotary
-from engine.drafters.config import DrafterConfig, Selector
-from engine.drafters.context import LayerStore
-from engine.drafters.tensors import Matrix, Tensors
+from engine.drafters.checkpoint.config import DrafterConfig, Selector
+from engine.drafters.nn.attention import Blocks, DraftAttention, Rotary
+from engine.drafters.nn.kv_cache import LayerStore
+from engine.drafters.nn.tensors import Matrix, Tensors
 
 
 def _silu(x: mx.array) -> mx.array:

@@ -16,11 +16,11 @@ from fakes import Run
 from engine.core import Sampling
 from engine.drafters.chain import Chain
 from engine.drafters.checkpoint import read_checkpoint
-from engine.drafters.config import LayerRule
+from engine.drafters.checkpoint.config import LayerRule
+from engine.drafters.checkpoint.nvfp4 import unpack
 from engine.drafters.dflash import DFlash
 from engine.drafters.dspark import DSpark
 from engine.drafters.load import load_drafter
-from engine.drafters.nvfp4 import unpack
 from engine.errors import DrafterRefused, WeightsDamaged, WeightsMissing
 from engine.sampling.sampler import RowSampler
 from tests.engine.drafters import synthetic as s

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from engine.drafters.config import DrafterConfig, LayerRule, Rope, Yarn
-from engine.drafters.packaging import body
-from engine.drafters.packaging.fields import (
+from engine.drafters.checkpoint.config import DrafterConfig, LayerRule, Rope, Yarn
+from engine.drafters.checkpoint.fields import (
     Fields,
     Json,
     causal_override,
@@ -20,6 +19,7 @@ from engine.drafters.packaging.fields import (
     section,
     tap_ids,
 )
+from engine.drafters.checkpoint.layouts import qwen3_body
 from engine.errors import DrafterRefused
 
 NAME = "DeepSpec"
@@ -50,10 +50,10 @@ def assemble(config: Json, name: str, start: int | None = None, yarn: Yarn | Non
     # Only this lineage means its partial rope, gate and offset norms; others inherit the keys from their target.
     native = "Qwen35DSparkModel" in (config.get("architectures") or ()) and config.get("model_type") == "qwen3_5"
     settings: dict[str, Any] = {
-        **body.sizes(fields),
-        **body.block(fields),
-        **body.heads(fields),
-        "layers": body.rules(fields, config, nested),
+        **qwen3_body.sizes(fields),
+        **qwen3_body.block(fields),
+        **qwen3_body.heads(fields),
+        "layers": qwen3_body.rules(fields, config, nested),
         "taps": tap_ids(fields, "target_layer_ids"),
     }
     rope = plain_rope(fields, config, settings["head_dim"])
@@ -63,13 +63,13 @@ def assemble(config: Json, name: str, start: int | None = None, yarn: Yarn | Non
     return DrafterConfig(
         packaging=name,
         kind="dspark",
-        logits_start=body.anchor_start(fields, 0) if start is None else start,
+        logits_start=qwen3_body.anchor_start(fields, 0) if start is None else start,
         rope=Rope(rope.theta, dims, rope.interleaved, yarn=yarn),
-        draft_vocab_size=body.draft_vocabulary(fields, settings["vocab_size"]),
+        draft_vocab_size=qwen3_body.draft_vocabulary(fields, settings["vocab_size"]),
         gated_query=native and fields.flag("enable_qwen35_gated_q_proj"),
         offset_norms=native,
         softcap=fields.get("final_logit_softcapping"),
-        log_snr=body.log_snr(fields),
+        log_snr=qwen3_body.log_snr(fields),
         quantization=quantization(config),
         **settings,
     )
@@ -82,9 +82,9 @@ def _gemma4(config: Json) -> DrafterConfig:
             "Gemma-4 drafters with experts or per-layer inputs are not supported; choose another drafter."
         )
     settings: dict[str, Any] = {
-        **body.sizes(fields),
-        **body.block(fields),
-        **body.heads(fields),
+        **qwen3_body.sizes(fields),
+        **qwen3_body.block(fields),
+        **qwen3_body.heads(fields),
         "taps": tap_ids(fields, "target_layer_ids"),
     }
     layers = fields.need("num_hidden_layers")
@@ -100,13 +100,13 @@ def _gemma4(config: Json) -> DrafterConfig:
         packaging=NAME,
         kind="dspark",
         backbone="gemma4",
-        logits_start=body.anchor_start(fields, 0),
+        logits_start=qwen3_body.anchor_start(fields, 0),
         # All layers of this head are full attention by construction; what layer_types says is the target's.
         layers=(LayerRule(None, bool(causal_override(config, {}))),) * layers,
         rope=Rope(rope_theta(config) or 1e6, head_dim, rotated=rotated),
         k_eq_v=k_eq_v,
         embed_scale=math.sqrt(settings["hidden_size"]),
-        draft_vocab_size=body.draft_vocabulary(fields, settings["vocab_size"]),
+        draft_vocab_size=qwen3_body.draft_vocabulary(fields, settings["vocab_size"]),
         softcap=fields.get("final_logit_softcapping"),
         quantization=quantization(config),
         **settings,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from engine.drafters.config import DrafterConfig, LayerRule
-from engine.drafters.packaging import body, zlab
-from engine.drafters.packaging.fields import Fields, Json, layer_rules, plain_rope, quantization, section, tap_ids
+from engine.drafters.checkpoint.config import DrafterConfig, LayerRule
+from engine.drafters.checkpoint.fields import Fields, Json, layer_rules, plain_rope, quantization, section, tap_ids
+from engine.drafters.checkpoint.layouts import qwen3_body, zlab
 from engine.errors import DrafterRefused
 
 NAME = "speculators"
@@ -33,14 +33,14 @@ def read(config: Json) -> DrafterConfig:
     fields = Fields(dflash, config, backbone)
     notes: list[str] = []
     settings: dict[str, Any] = {
-        **body.sizes(Fields(backbone, config)),
-        **body.block(fields),
+        **qwen3_body.sizes(Fields(backbone, config)),
+        **qwen3_body.block(fields),
         "layers": _rules(fields, config, backbone),
         # Id k names the input of layer k, hence the output of layer k - 1.
         "taps": tap_ids(fields, "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids", shift=-1),
     }
     if algorithm == "dspark":
-        settings |= body.heads(fields) if fields.get("markov_rank") is not None else {"markov_rank": 256}
+        settings |= qwen3_body.heads(fields) if fields.get("markov_rank") is not None else {"markov_rank": 256}
     rope = plain_rope(fields, {**config, **backbone}, settings["head_dim"])
     start = _row_convention(fields, nested, settings["block_size"], algorithm, notes)
     if fields.get("aux_hidden_state_layer_offset"):
@@ -54,7 +54,7 @@ def read(config: Json) -> DrafterConfig:
         kind=cast(Any, algorithm),
         logits_start=start,
         rope=rope,
-        draft_vocab_size=body.draft_vocabulary(fields, settings["vocab_size"]),
+        draft_vocab_size=qwen3_body.draft_vocabulary(fields, settings["vocab_size"]),
         embed_scale=float(own.get("input_embedding_scale", default=1.0)),
         output_multiplier=float(own.get("output_multiplier", default=1.0)),
         softcap=own.get("final_logit_softcapping"),
@@ -89,7 +89,7 @@ def _row_convention(fields: Fields, nested: Json, width: int, algorithm: str, no
     tokens = cast(Mapping[str, Any], first).get("speculative_tokens") if isinstance(first, Mapping) else None
     if isinstance(tokens, int) and width - tokens in (0, 1):
         return width - tokens
-    start = body.anchor_start(fields, -1)
+    start = qwen3_body.anchor_start(fields, -1)
     if start >= 0:
         return start
     if algorithm == "dspark":

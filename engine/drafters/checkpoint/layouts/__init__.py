@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.drafters.config import DrafterConfig
-from engine.drafters.packaging import deepspec, lfm2, muse, specforge, speculators, zlab
-from engine.drafters.packaging.fields import Json, section
+from engine.drafters.checkpoint.config import DrafterConfig
+from engine.drafters.checkpoint.fields import Json, section
+from engine.drafters.checkpoint.layouts import deepspec, lfm2, muse, specforge, speculators, zlab
 from engine.errors import DrafterRefused
 
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, cast
 
 import mlx.core as mx
 
-from engine.drafters.config import DrafterConfig
-from engine.drafters.nvfp4 import is_packed, unpack
-from engine.drafters.packaging import Packaging, detect, prism
-from engine.drafters.packaging.fields import section
-from engine.drafters.tensors import MASK_ROW
-from engine.drafters.torch_file import read_torch
+from engine.drafters.checkpoint.config import DrafterConfig
+from engine.drafters.checkpoint.fields import section
+from engine.drafters.checkpoint.layouts import Packaging, detect, prism
+from engine.drafters.checkpoint.nvfp4 import is_packed, unpack
+from engine.drafters.checkpoint.torch_file import read_torch
+from engine.drafters.nn.tensors import MASK_ROW
 from engine.errors import DrafterRefused, WeightsDamaged, WeightsMissing
 
 

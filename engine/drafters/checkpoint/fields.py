@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, cast
 
-from engine.drafters.config import LayerRule, Rope
+from engine.drafters.checkpoint.config import LayerRule, Rope
 from engine.errors import DrafterRefused
 
 Json = Mapping[str, Any]

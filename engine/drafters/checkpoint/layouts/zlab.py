@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.drafters.config import DrafterConfig, Selector
-from engine.drafters.packaging import body
-from engine.drafters.packaging.fields import (
+from engine.drafters.checkpoint.config import DrafterConfig, Selector
+from engine.drafters.checkpoint.fields import (
     Fields,
     Json,
     default_taps,
@@ -15,6 +14,7 @@ from engine.drafters.packaging.fields import (
     section,
     tap_ids,
 )
+from engine.drafters.checkpoint.layouts import qwen3_body
 from engine.errors import DrafterRefused
 
 NAME = "DFlash"
@@ -62,9 +62,9 @@ def assemble(config: Json, nested: Json, name: str, kind: Any, chosen: Selector 
     gemma = "gemma4" in str(config.get("model_type", "")) or "gemma4" in str(config.get("target_model_type", ""))
     fields = Fields(nested, config, {"mask_token_id": 4} if gemma else {})
     settings: dict[str, Any] = {
-        **body.sizes(fields),
-        **body.block(fields),
-        "layers": body.rules(fields, config, nested),
+        **qwen3_body.sizes(fields),
+        **qwen3_body.block(fields),
+        "layers": qwen3_body.rules(fields, config, nested),
     }
     depth, count = settings["num_target_layers"], len(settings["layers"])
     settings["taps"] = tap_ids(fields, "target_layer_ids", default=list(default_taps(depth, count)) if depth else None)

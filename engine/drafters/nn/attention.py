@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import mlx.core as mx
 
 from engine.backend.rope import Tables, tabled
-from engine.drafters.config import DrafterConfig, LayerRule, Rope
-from engine.drafters.context import LayerRows, LayerStore
-from engine.drafters.tensors import Matrix, Tensors
+from engine.drafters.checkpoint.config import DrafterConfig, LayerRule, Rope
+from engine.drafters.nn.kv_cache import LayerRows, LayerStore
+from engine.drafters.nn.tensors import Matrix, Tensors
 
 
 class Rotary:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.drafters.config import LayerRule, LogSnr
-from engine.drafters.packaging.fields import Fields, Json, causal_override, layer_rules
-from engine.drafters.tensors import MASK_ROW
+from engine.drafters.checkpoint.config import LayerRule, LogSnr
+from engine.drafters.checkpoint.fields import Fields, Json, causal_override, layer_rules
+from engine.drafters.nn.tensors import MASK_ROW
 from engine.errors import DrafterRefused
 
 

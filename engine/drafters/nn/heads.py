@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 
-from engine.drafters.config import DrafterConfig
-from engine.drafters.tensors import Matrix, Tensors
+from engine.drafters.checkpoint.config import DrafterConfig
+from engine.drafters.nn.tensors import Matrix, Tensors
 
 
 class MarkovHead:

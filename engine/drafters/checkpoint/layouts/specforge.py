@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.drafters.config import DrafterConfig, Yarn
-from engine.drafters.packaging import deepspec
-from engine.drafters.packaging.fields import Json, section
+from engine.drafters.checkpoint.config import DrafterConfig, Yarn
+from engine.drafters.checkpoint.fields import Json, section
+from engine.drafters.checkpoint.layouts import deepspec
 
 NAME = "SpecForge"
 

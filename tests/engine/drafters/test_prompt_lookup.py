@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.backend.host_values import ints
 from engine.core import Sampling, Source
 from engine.drafters.chain import Chain
-from engine.drafters.lookup import LongDraftGate, Lookup, LookupContext, LookupSettings
+from engine.drafters.prompt_lookup import LongDraftGate, Lookup, LookupContext, LookupSettings
 from engine.sampling.sampler import RowSampler
 from tests.engine.drafters.golden import GOLDEN
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.drafters.config import DrafterConfig
-from engine.drafters.packaging import zlab
-from engine.drafters.packaging.fields import Json, section
+from engine.drafters.checkpoint.config import DrafterConfig
+from engine.drafters.checkpoint.fields import Json, section
+from engine.drafters.checkpoint.layouts import zlab
 
 NAME = "Muse-Glimmer assistant"
 _RENAMES = {"encoder.fc.weight": "fc.weight", "encoder.output_norm_enc.weight": "hidden_norm.weight"}

@@ -8,10 +8,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.drafters.config import DrafterConfig, LayerRule, Rope
-from engine.drafters.gguf import read_gguf
-from engine.drafters.packaging import body
-from engine.drafters.packaging.fields import Fields, tap_ids
+from engine.drafters.checkpoint.config import DrafterConfig, LayerRule, Rope
+from engine.drafters.checkpoint.fields import Fields, tap_ids
+from engine.drafters.checkpoint.gguf import read_gguf
+from engine.drafters.checkpoint.layouts import qwen3_body
 from engine.errors import DrafterRefused
 
 NAME = "GGUF"
@@ -88,7 +88,7 @@ def config_of(metadata: dict[str, Any], tensors: dict[str, mx.array]) -> Drafter
         rope=Rope(float(fields.get("rope.freq_base", default=1e6)), head_dim),
         markov_rank=int(fields.get("markov_rank", default=0)),
         confidence_with_markov=fields.flag("confidence_head_with_markov", default=True),
-        log_snr=body.log_snr(fields),
+        log_snr=qwen3_body.log_snr(fields),
     )
 
 

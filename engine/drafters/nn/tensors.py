@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import mlx.core as mx
 import numpy as np
 
-from engine.drafters.config import DrafterConfig
+from engine.drafters.checkpoint.config import DrafterConfig
 from engine.errors import DrafterRefused
 
 MASK_ROW = "mask_embedding"

@@ -1,0 +1,1 @@
+"""The layers that learned drafters are made of."""
