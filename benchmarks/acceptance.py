@@ -22,10 +22,10 @@ from engine import backend as backend  # before MLX, see its docstring
 # isort: split
 from engine.calibrate.harness import Run
 from engine.core import Request, Round, Sampling
+from engine.decoding.draft_length.policy import Full, Pinned
 from engine.drafters.chain import Chain
 from engine.engine import Engine
 from engine.launch import load
-from engine.policy import Full, Pinned
 
 KINDS = ("chat", "code", "math")
 

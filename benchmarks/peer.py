@@ -36,10 +36,10 @@ def ours(target_folder: Path, drafter_folder: Path) -> Decode:
     backend.compute_thread()
     from engine.calibrate.harness import Run
     from engine.core import Request
+    from engine.decoding.draft_length.policy import Full
+    from engine.decoding.loop import Loop
     from engine.drafters.chain import Chain
     from engine.drafters.load import load_drafter
-    from engine.loop import Loop
-    from engine.policy import Full
     from engine.targets.load import load_target
 
     loaded = load_target(target_folder)

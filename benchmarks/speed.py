@@ -32,10 +32,10 @@ from engine.bench import Spread
 from engine.calibrate.harness import Run
 from engine.calibrate.session import load_per_core
 from engine.core import Request
+from engine.decoding.draft_length.policy import Full, Pinned
 from engine.drafters.chain import NONE
 from engine.engine import Engine
 from engine.launch import load
-from engine.policy import Full, Pinned
 
 CHAT = (
     "Explain in a few sentences why the sky is blue during the day and red in the evening.",

@@ -13,8 +13,8 @@ from typing import Any
 
 from cli.parser import add_settings, read_settings
 from engine.config import Config
+from engine.decoding.chunk_budget import STALL_MS
 from engine.errors import DsparkError, UsageError
-from engine.pacing import STALL_MS
 
 ENV_KEY = "DSPARK_API_KEY"
 

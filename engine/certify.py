@@ -12,10 +12,10 @@ from typing import Any
 
 from engine.calibrate.harness import Run
 from engine.core import Request, Sampling
+from engine.decoding.draft_length.policy import Full, Pinned
 from engine.drafters.chain import NONE
 from engine.engine import Engine
 from engine.errors import Cancelled
-from engine.policy import Full, Pinned
 from engine.verdict import Verdict, compare
 
 CAPS: tuple[int | None, ...] = (1, 2, 4, None)

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from engine.admission import Admission
 from engine.backend.memory_pressure import PressureGuard
 from engine.calibrate.session import Calibrator
 from engine.calibrate.view import CalibrationView
@@ -26,20 +25,21 @@ from engine.chat.images import Eye, Picture, Prompt, check_pictures
 from engine.chat.template import ChatFormat
 from engine.chat.tokenizer import Tokenizer
 from engine.core import Event, Failed, Finished, Request, Source, Tokens
+from engine.decoding.admission import Admission
+from engine.decoding.chunk_budget import STALL_MS, Pace
+from engine.decoding.draft_length.policy import CapPolicy, EngineCap, policy_for
+from engine.decoding.loop import Loop
+from engine.decoding.scheduler import Plan, Scheduler
+from engine.decoding.sequence import Listener, Sequence
+from engine.decoding.silent_drafters import Silence
+from engine.decoding.stopping import Finish
 from engine.drafters.base import Drafter
 from engine.drafters.block import CONTEXT_ROWS
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
 from engine.errors import ContextOverflow, UnknownDrafter, UsageError
-from engine.finish import Finish
-from engine.loop import Loop
-from engine.pacing import STALL_MS, Pace
-from engine.policy import CapPolicy, EngineCap, policy_for
 from engine.prefix_cache.cache import PrefixCache, Stats
 from engine.sampling.sampler import RowSampler
-from engine.scheduler import Plan, Scheduler
-from engine.sequence import Listener, Sequence
-from engine.silence import Silence
 from engine.targets.base import Target, TargetSpec
 from engine.targets.load import Loaded
 

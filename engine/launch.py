@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from engine import backend, hub, paths
-from engine.admission import rows_budget
 from engine.calibrate.session import LOOKUP
 from engine.catalog import Card
 from engine.core import Source
+from engine.decoding.admission import rows_budget
+from engine.decoding.chunk_budget import STALL_MS
+from engine.decoding.draft_length.policy import EngineCap
+from engine.decoding.scheduler import Scheduler
 from engine.drafters.block import CONTEXT_ROWS
 from engine.engine import Engine, Options
 from engine.errors import Cancelled, DsparkError, UnknownDrafter, UnsupportedModel
 from engine.hub import Found, Listener, Progress, Stop
-from engine.pacing import STALL_MS
-from engine.policy import EngineCap
 from engine.prefix_cache.cache import PrefixCache
 from engine.prefix_cache.disk import DiskTier, default_folder
 from engine.prefix_cache.eviction import default_budget
-from engine.scheduler import Scheduler
 from engine.targets.base import TargetSpec
 from engine.targets.families.dense import MlxTarget
 from engine.targets.memory_estimate import USABLE

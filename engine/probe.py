@@ -19,13 +19,13 @@ import mlx.core as mx
 from engine.calibrate.harness import Positions, Run
 from engine.chat.tokenizer import Tokenizer
 from engine.core import Proposal, Request, Sampling, Source
+from engine.decoding.loop import Loop, columns
 from engine.drafters.base import Context
 from engine.drafters.chain import Chain
 from engine.drafters.checkpoint import Checkpoint
 from engine.drafters.checkpoint.config import DrafterConfig, LayerRule
 from engine.drafters.load import build
 from engine.errors import DrafterRefused
-from engine.loop import Loop, columns
 from engine.sampling.sampler import RowSampler
 from engine.targets.base import Target
 

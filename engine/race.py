@@ -14,9 +14,9 @@ from engine.calibrate.harness import Run
 from engine.calibrate.record import BUSY
 from engine.calibrate.session import load_per_core
 from engine.core import Event, Piece, Request, Round, Source, Tokens
+from engine.decoding.draft_length.policy import EngineCap, policy_for
 from engine.engine import Engine
 from engine.errors import Cancelled, UsageError
-from engine.policy import EngineCap, policy_for
 from engine.verdict import Verdict, compare
 
 MOST = 4

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from engine import backend as backend  # before MLX, see its docstring
 from engine import hub
 from engine.config import Config
-from engine.pacing import STALL_MS
+from engine.decoding.chunk_budget import STALL_MS
 
 if TYPE_CHECKING:
     from engine.engine import Engine

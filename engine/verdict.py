@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from engine import backend
 from engine.core import Sampling
-from engine.prefill import default_chunk
+from engine.decoding.prefill import default_chunk
 from engine.sampling.sampler import RowSampler, log_of
 from engine.targets.base import Target
 

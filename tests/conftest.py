@@ -15,11 +15,11 @@ from engine import backend  # noqa: F401  (must come before mlx)
 @pytest.fixture(autouse=True, scope="session")
 def _patient() -> Iterator[None]:
     """Whether a plain round waits for lookup depends on what waiting costs, which is measured. Tests must not depend on
-    this machine's clock: here it always waits, but for the tests of not waiting (tests/engine/test_ahead.py)."""
+    this machine's clock: here it always waits, but for the tests of not waiting (decoding/test_overlap.py)."""
     from fakes import FixedIdle
 
-    import engine.loop
+    import engine.decoding.loop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine.loop, "Idle", lambda: FixedIdle(0.0))
+        patch.setattr(engine.decoding.loop, "Idle", lambda: FixedIdle(0.0))
         yield

@@ -231,11 +231,11 @@ def make_sequence(
 ) -> Any:
     """A Sequence ready for Prefill; `cap` in the request pins the draft length."""
     from engine.core import Request
+    from engine.decoding.draft_length.policy import Full, Pinned
+    from engine.decoding.sequence import Sequence as Seq
+    from engine.decoding.stopping import Finish
     from engine.drafters.chain import NONE
-    from engine.finish import Finish
-    from engine.policy import Full, Pinned
     from engine.sampling.sampler import RowSampler
-    from engine.sequence import Sequence as Seq
 
     req = Request(list(prompt), id="r", **request)
     chain = chain or NONE
@@ -284,10 +284,10 @@ class Run:
         cache: Any = None,
         **kwargs: Any,
     ) -> None:
-        from engine.batch import Batch
         from engine.core import Round, Tokens
-        from engine.loop import Loop
-        from engine.prefill import Prefill
+        from engine.decoding.batch import Batch
+        from engine.decoding.loop import Loop
+        from engine.decoding.prefill import Prefill
 
         self.sequence = make_sequence(target, prompt, chain, **kwargs)
         self.loop = loop or Loop(target)

@@ -36,8 +36,8 @@ from engine.core import (
     Tokens,
     Usage,
 )
+from engine.decoding.stopping import Finish
 from engine.errors import ContextOverflow, EngineClosed
-from engine.finish import Finish
 from engine.targets.base import TargetSpec
 
 CHATML = """

@@ -13,18 +13,18 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.batch import Batch
 from engine.chat.tokenizer import Tokenizer
 from engine.core import Event, Prefilled, Proposal, Request, Round, Source
+from engine.decoding.batch import Batch
+from engine.decoding.draft_length.policy import CapPolicy, RowView
+from engine.decoding.loop import Loop
+from engine.decoding.prefill import Prefill, default_chunk
+from engine.decoding.sequence import Sequence
+from engine.decoding.stopping import Finish
 from engine.drafters.base import Context
 from engine.drafters.chain import Chain
-from engine.finish import Finish
 from engine.kv_cache.quantized import QuantKV
-from engine.loop import Loop
-from engine.policy import CapPolicy, RowView
-from engine.prefill import Prefill, default_chunk
 from engine.sampling.sampler import RowSampler
-from engine.sequence import Sequence
 from engine.targets.base import Target
 
 

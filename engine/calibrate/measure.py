@@ -16,16 +16,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.batch import Batch
-from engine.calibrate.acceptance import Acceptance, Prior
-from engine.calibrate.cost import Costs, Curve
 from engine.calibrate.harness import Run, Scripted
 from engine.chat.tokenizer import Tokenizer
 from engine.core import Request
+from engine.decoding.batch import Batch
+from engine.decoding.draft_length.acceptance import Acceptance, Prior
+from engine.decoding.draft_length.cost_model import Costs, Curve
+from engine.decoding.loop import Loop
 from engine.drafters.base import Drafter
 from engine.drafters.chain import Chain
 from engine.errors import Cancelled
-from engine.loop import Loop
 
 Progress = Callable[[str, float], None]
 

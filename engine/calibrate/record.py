@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
-from engine.calibrate.acceptance import Prior
-from engine.calibrate.cost import Costs, Curve
+from engine.decoding.draft_length.acceptance import Prior
+from engine.decoding.draft_length.cost_model import Costs, Curve
 
 SCHEMA = 1
 """Of the record and of how it is measured; a change makes older entries misses."""

@@ -17,19 +17,19 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 from engine import backend
-from engine.calibrate.acceptance import Timings
-from engine.calibrate.cost import Costs
 from engine.calibrate.measure import Measured, Progress, measure
-from engine.calibrate.memory import Book
 from engine.calibrate.record import BUSY, Calibration, Identity
 from engine.calibrate.roofline import step_bytes
 from engine.calibrate.store import Store
 from engine.calibrate.view import CalibrationView, view
 from engine.chat.tokenizer import Tokenizer
+from engine.decoding.draft_length.acceptance import Timings
+from engine.decoding.draft_length.cost_model import Costs
+from engine.decoding.draft_length.learned import Book
+from engine.decoding.loop import Loop
 from engine.drafters.base import Drafter
 from engine.drafters.chain import Chain
 from engine.errors import Cancelled
-from engine.loop import Loop
 from engine.targets.base import TargetSpec
 
 log = logging.getLogger("dspark.calibrate")

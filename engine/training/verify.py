@@ -13,18 +13,18 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.batch import Batch
 from engine.chat.tokenizer import Tokenizer
 from engine.core import Request, Round, Sampling
+from engine.decoding.batch import Batch
+from engine.decoding.draft_length.policy import Pinned
+from engine.decoding.loop import Loop
+from engine.decoding.prefill import Prefill, default_chunk
+from engine.decoding.sequence import Sequence
+from engine.decoding.stopping import Finish
 from engine.drafters.base import Drafter
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.load import load_drafter
-from engine.finish import Finish
-from engine.loop import Loop
-from engine.policy import Pinned
-from engine.prefill import Prefill, default_chunk
 from engine.sampling.sampler import RowSampler
-from engine.sequence import Sequence
 from engine.targets.base import Target
 
 

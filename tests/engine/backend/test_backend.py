@@ -59,7 +59,7 @@ def test_a_model_that_does_not_fit_a_mac_names_the_switch(mac: list[int]) -> Non
 
 @pytest.mark.skipif(sys.platform != "linux" or not backend.is_cpu(), reason="a word to Linux about MLX's CPU backend")
 def test_what_computes_for_the_model_thread_does_not_take_its_core():
-    from engine.scheduler import Scheduler
+    from engine.decoding.scheduler import Scheduler
 
     def policies() -> tuple[int, list[int]]:
         mx.eval(mx.ones((2,)) + 1)

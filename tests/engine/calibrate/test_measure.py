@@ -15,16 +15,16 @@ import pytest
 from fakes import ByteTokenizer, ScriptedDrafter, tiny_llama
 
 from engine.calibrate import session
-from engine.calibrate.acceptance import Acceptance, Timings
-from engine.calibrate.controller import Controller
-from engine.calibrate.cost import Costs, Curve
 from engine.calibrate.measure import _rising, measure
 from engine.calibrate.session import LOOKUP, Calibrator
 from engine.calibrate.store import Store
+from engine.decoding.draft_length.acceptance import Acceptance, Timings
+from engine.decoding.draft_length.controller import Controller
+from engine.decoding.draft_length.cost_model import Costs, Curve
+from engine.decoding.loop import Loop
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.prompt_lookup import Lookup
 from engine.errors import Cancelled
-from engine.loop import Loop
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6] * 4
 

@@ -10,9 +10,9 @@ import pytest
 from fakes import ByteTokenizer, tiny_llama
 
 from engine.calibrate import measure as module
-from engine.calibrate.cost import distinct_experts
 from engine.calibrate.measure import measure
-from engine.loop import Loop
+from engine.decoding.draft_length.cost_model import distinct_experts
+from engine.decoding.loop import Loop
 
 VOCAB, EXPERTS = 512, 16
 PROMPT = [(37 * i + i * i) % VOCAB for i in range(60)]

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.calibrate.acceptance import Prior, Timings
-from engine.calibrate.cost import Costs, Curve
 from engine.calibrate.record import Calibration, Identity
 from engine.calibrate.store import KEEP, Store
 from engine.calibrate.view import view
+from engine.decoding.draft_length.acceptance import Prior, Timings
+from engine.decoding.draft_length.cost_model import Costs, Curve
 
 ROOT = Path(__file__).parents[3]
 

@@ -15,8 +15,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine.accept import accept
 from engine.core import Sampling, SparseQ
+from engine.decoding.verify import accept
 from engine.drafters.load import load_drafter
 from engine.sampling.sampler import RowSampler, transform
 from tests.engine.drafters import synthetic as s

@@ -8,13 +8,13 @@ import mlx.core as mx
 import pytest
 from fakes import ByteTokenizer
 
-from engine.batch import Batch, RowFailed
 from engine.calibrate.harness import Run
 from engine.core import Request, Round, Sampling
+from engine.decoding.batch import Batch, RowFailed
+from engine.decoding.draft_length.policy import Pinned
+from engine.decoding.loop import Loop
 from engine.drafters.chain import Chain
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
-from engine.loop import Loop
-from engine.policy import Pinned
 from engine.sampling.sampler import RowSampler
 from tests.engine.drafters.golden import DRAFTERS, Golden, golden_target
 

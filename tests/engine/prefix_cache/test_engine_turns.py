@@ -17,11 +17,11 @@ from fakes import ScriptedDrafter
 
 from engine.backend.memory_pressure import PressureGuard
 from engine.core import Failed, Finished, Prefilled, Prefilling, Request
+from engine.decoding.scheduler import Scheduler
 from engine.engine import Engine, Options, open_engine
 from engine.kv_cache.base import Snapshot
 from engine.prefix_cache.cache import PrefixCache
 from engine.prefix_cache.disk import DiskTier
-from engine.scheduler import Scheduler
 from engine.targets.load import load_target
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "targets"

@@ -10,8 +10,8 @@ import pytest
 from fakes import Run, tiny_llama
 
 from engine.core import Media
+from engine.decoding.sequence import numbers
 from engine.prefix_cache.cache import PrefixCache
-from engine.sequence import numbers
 
 MARK, ROW = 60, 61
 ROWS = 6

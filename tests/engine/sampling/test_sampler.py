@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stats import chi_square_p
 
-from engine.accept import by_equality, by_rejection
 from engine.core import DenseQ, Proposal, Sampling, SparseQ
+from engine.decoding.verify import by_equality, by_rejection
 from engine.drafters.chain import Chain
 from engine.sampling.sampler import Purpose, RowSampler, log_of, transform
 

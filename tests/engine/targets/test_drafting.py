@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from fakes import FixedIdle, Run, ScriptedDrafter
 
+from engine.decoding.loop import Loop
 from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
-from engine.loop import Loop
 from engine.targets.families.dense import MlxTarget
 from tests.engine.targets.conftest import Tiny
 from tests.engine.targets.feeding import tokens_of

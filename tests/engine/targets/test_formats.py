@@ -183,7 +183,7 @@ def test_depth_can_be_measured_with_packed_keys(packed: MlxTarget) -> None:
     from fakes import make_sequence
 
     from engine.calibrate.harness import _deepen
-    from engine.prefill import Prefill
+    from engine.decoding.prefill import Prefill
 
     sequence = make_sequence(packed, tokens_of(20), max_tokens=4)
     prefill = Prefill(packed, sequence, None, 64)

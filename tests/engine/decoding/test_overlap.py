@@ -10,13 +10,13 @@ from fakes import FixedIdle, ListContext, Run, ScriptedDrafter, tiny_llama
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.ahead import Idle, Starts
-from engine.batch import RowFailed
 from engine.core import Sampling, Source
+from engine.decoding.batch import RowFailed
+from engine.decoding.draft_length.policy import Full, Pinned, RowView
+from engine.decoding.loop import Loop
+from engine.decoding.overlap import Idle, Starts
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.prompt_lookup import Lookup
-from engine.loop import Loop
-from engine.policy import Full, Pinned, RowView
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
@@ -168,8 +168,8 @@ def test_share_and_rate() -> None:
 
 
 def test_a_batch_waits_when_one_row_must(target: Any, plain: list[int]) -> None:
-    from engine.batch import Batch
-    from engine.prefill import Prefill
+    from engine.decoding.batch import Batch
+    from engine.decoding.prefill import Prefill
     from tests.fakes import make_sequence
 
     loop, batch = Eager(target), Batch()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from engine.accept import Verdict
 from engine.backend.host_values import float_table, floats, table
 from engine.core import Logprob
+from engine.decoding.verify import Verdict
 
 
 @dataclass(frozen=True, slots=True)

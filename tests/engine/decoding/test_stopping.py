@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from engine.chat.tokenizer import REPLACEMENT, Tokenizer
 from engine.core import Piece, Source
-from engine.finish import Finish
+from engine.decoding.stopping import Finish
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "targets" / "tiny-qwen3"
+GOLDEN = Path(__file__).parents[2] / "golden" / "targets" / "tiny-qwen3"
 NASTY = "héllo — 中文字 👩‍👩‍👧‍👦 🇩🇪 e\u0301 \u200d\ufe0f [/foo] \x1b[2J ‮rtl‬\ttab\r\n"
 
 

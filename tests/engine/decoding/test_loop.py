@@ -231,7 +231,7 @@ def test_logprobs_come_from_raw_logits_and_do_not_depend_on_the_drafter(target, 
 
 def test_the_planted_fault_is_lossy(target, plain):
     """The hook that certificates are tested with really changes tokens."""
-    from engine.loop import Loop
+    from engine.decoding.loop import Loop
 
     loop = Loop(target)
     loop.flip = 1

@@ -20,16 +20,16 @@ from typing import TypeVar
 import mlx.core as mx
 
 from engine import backend
-from engine.admission import Admission, Need
-from engine.batch import Batch, RowFailed
 from engine.core import Event, Failed, Tokens
+from engine.decoding.admission import Admission, Need
+from engine.decoding.batch import Batch, RowFailed
+from engine.decoding.chunk_budget import Pace
+from engine.decoding.loop import Loop, finished
+from engine.decoding.prefill import Prefill, catch_up, default_chunk, remember
+from engine.decoding.sequence import Sequence
 from engine.errors import EngineClosed
 from engine.kv_cache.base import State
-from engine.loop import Loop, finished
-from engine.pacing import Pace
-from engine.prefill import Prefill, catch_up, default_chunk, remember
 from engine.prefix_cache.cache import PrefixCache
-from engine.sequence import Sequence
 from engine.targets.base import Target
 
 T = TypeVar("T")

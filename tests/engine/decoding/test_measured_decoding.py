@@ -16,7 +16,7 @@ from engine.errors import Cancelled, UnknownDrafter, UsageError
 from engine.race import comparable, race
 from engine.verdict import compare
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "targets" / "tiny-qwen3"
+GOLDEN = Path(__file__).parents[2] / "golden" / "targets" / "tiny-qwen3"
 EXPECTED = json.loads((GOLDEN / "golden" / "expected.json").read_text())
 PROMPT: list[int] = EXPECTED["prompts"][0]
 GREEDY: list[int] = EXPECTED["greedy"][0]

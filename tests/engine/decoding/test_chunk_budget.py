@@ -13,10 +13,10 @@ import pytest
 from fakes import TableTarget, make_sequence
 
 from engine.core import Event, Finished, Prefilling, Round
+from engine.decoding.chunk_budget import FIRST, LEAST, Pace
+from engine.decoding.loop import Loop
+from engine.decoding.scheduler import Plan, Scheduler
 from engine.kv_cache.base import State
-from engine.loop import Loop
-from engine.pacing import FIRST, LEAST, Pace
-from engine.scheduler import Plan, Scheduler
 from engine.targets.base import Body
 
 VOCAB = 32

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.calibrate.cost import (
+from engine.calibrate.simulate import machine, predict
+from engine.decoding.draft_length.cost_model import (
     Costs,
     Curve,
     best_cap,
@@ -16,7 +17,6 @@ from engine.calibrate.cost import (
     knee,
     rate,
 )
-from engine.calibrate.simulate import machine, predict
 
 
 def test_curve_interpolates_and_extends_its_last_slope():

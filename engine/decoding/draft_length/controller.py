@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from engine.calibrate.acceptance import Acceptance, Prior, Timings
-from engine.calibrate.cost import Costs, best_cap, committed, constant
+from engine.decoding.draft_length.acceptance import Acceptance, Prior, Timings
+from engine.decoding.draft_length.cost_model import Costs, best_cap, committed, constant
 
 REPICK = 4
 HYSTERESIS = 1.03

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.ahead import Starts
 from engine.core import Event, Media, Proposal, Request, Round, Source, Usage
+from engine.decoding.draft_length.policy import CapPolicy, RowView
+from engine.decoding.overlap import Starts
+from engine.decoding.stopping import Finish
 from engine.drafters.base import Context, Drafter
 from engine.drafters.chain import Chain
 from engine.errors import UnknownDrafter
-from engine.finish import Finish
-from engine.policy import CapPolicy, RowView
 from engine.sampling.sampler import RowSampler
 
 Listener = Callable[[Event], None]

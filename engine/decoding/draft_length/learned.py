@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
-from engine.calibrate.acceptance import Acceptance, Prior, Timings
-from engine.calibrate.controller import Controller, CopyController
-from engine.calibrate.cost import Costs
+from engine.decoding.draft_length.acceptance import Acceptance, Prior, Timings
+from engine.decoding.draft_length.controller import Controller, CopyController
+from engine.decoding.draft_length.cost_model import Costs
 
 SETTLED = 320
 """Drafting rounds after which a pair's prior has moved all the way to what they showed."""

@@ -13,15 +13,15 @@ from collections.abc import Sequence as Seq
 
 import mlx.core as mx
 
-from engine.accept import accept
-from engine.ahead import Idle
 from engine.backend.host_values import ints, table
-from engine.batch import Batch, Flight, Row, blamed
 from engine.core import Event, Finished, Round, Source, Tokens
+from engine.decoding.batch import Batch, Flight, Row, blamed
+from engine.decoding.logprobs import logprob_rows, read_logprobs
+from engine.decoding.overlap import Idle
+from engine.decoding.propose import Drafting, plain
+from engine.decoding.sequence import Sequence
+from engine.decoding.verify import accept
 from engine.drafters.chain import Chain
-from engine.drafting import Drafting, plain
-from engine.logprobs import logprob_rows, read_logprobs
-from engine.sequence import Sequence
 from engine.targets.base import Target
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from engine.calibrate.cost import TYPICAL
+from engine.decoding.draft_length.cost_model import TYPICAL
 
 POSITIONS = 32
 _DECAYS = tuple(0.70 + 0.03 * i for i in range(13))

@@ -16,12 +16,12 @@ import mlx.core as mx
 
 from engine import backend
 from engine.core import Event, Prefilled, Prefilling
+from engine.decoding.loop import observe
+from engine.decoding.sequence import Sequence
 from engine.drafters.backfill import backfill
 from engine.drafters.base import Drafter
 from engine.kv_cache.base import Snapshot, State
-from engine.loop import observe
 from engine.prefix_cache.cache import Hit, Mark, Match, PrefixCache
-from engine.sequence import Sequence
 from engine.targets.base import Target
 
 GPU_CHUNK = 2048

@@ -12,8 +12,8 @@ import pytest
 from fakes import tiny_llama
 from live_server import Live
 
-from engine.admission import Admission, rows_budget
 from engine.core import Event, Finished, Prefilled, Request, Round
+from engine.decoding.admission import Admission, rows_budget
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.load import load_drafter
 from engine.drafters.prompt_lookup import Lookup
@@ -21,7 +21,7 @@ from engine.engine import Engine, Options, open_engine
 from engine.errors import RequestTooLarge
 from server.settings import Settings
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 TARGET = GOLDEN / "targets" / "tiny-qwen3"
 FAMILIES = ("tiny-qwen3", "tiny-qwen3_5", "tiny-nemotron_h", "tiny-lfm2", "tiny-gemma4", "tiny-muse_glimmer")
 

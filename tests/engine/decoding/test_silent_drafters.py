@@ -12,11 +12,11 @@ import pytest
 from fakes import ScriptedDrafter
 
 from engine.core import Request
+from engine.decoding.silent_drafters import PATIENCE, Silence
 from engine.drafters.load import load_drafter
 from engine.engine import Engine, open_engine
-from engine.silence import PATIENCE, Silence
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 TARGET = GOLDEN / "targets" / "tiny-qwen3"
 PROMPT = json.loads((TARGET / "golden" / "expected.json").read_text())["prompts"][0]
 

@@ -1,0 +1,1 @@
+"""From queued requests to rounds: schedule, prefill, propose, verify, stop."""

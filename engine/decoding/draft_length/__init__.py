@@ -1,0 +1,1 @@
+"""How long a draft to ask for."""
