@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine import backend as backend  # before MLX, see its docstring
 
 # isort: split
-from engine.calibrate.harness import Run
+from engine.calibration.controlled_run import Run
 from engine.core import Request, Round, Sampling
 from engine.decoding.draft_length.policy import Full, Pinned
 from engine.drafters.chain import Chain

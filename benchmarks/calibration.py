@@ -25,7 +25,7 @@ from engine import backend  # before MLX, see its docstring
 from speed import CHAT, COPY, Forced
 
 from engine.bench import Row, bench
-from engine.calibrate.session import load_per_core
+from engine.calibration.calibrator import load_per_core
 from engine.core import Request
 from engine.engine import Engine
 from engine.launch import load

@@ -34,7 +34,7 @@ Decode = Callable[[list[int], int], dict[str, Any]]
 def ours(target_folder: Path, drafter_folder: Path) -> Decode:
     """This engine's loop, on a thread set up as its own would be."""
     backend.compute_thread()
-    from engine.calibrate.harness import Run
+    from engine.calibration.controlled_run import Run
     from engine.core import Request
     from engine.decoding.draft_length.policy import Full
     from engine.decoding.loop import Loop

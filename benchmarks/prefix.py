@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from engine import backend  # before MLX, see its docstring
 
 # isort: split
-from engine.calibrate.session import load_per_core
+from engine.calibration.calibrator import load_per_core
 from engine.core import Finished, Prefilled, Request, Tokens
 from engine.engine import Engine
 from engine.launch import load

@@ -29,8 +29,8 @@ from engine import backend  # before MLX, see its docstring
 import mlx.core as mx
 
 from engine.bench import Spread
-from engine.calibrate.harness import Run
-from engine.calibrate.session import load_per_core
+from engine.calibration.calibrator import load_per_core
+from engine.calibration.controlled_run import Run
 from engine.core import Request
 from engine.decoding.draft_length.policy import Full, Pinned
 from engine.drafters.chain import NONE

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from engine import backend
     from engine.bench import bench
-    from engine.calibrate.session import load_per_core
+    from engine.calibration.calibrator import load_per_core
     from engine.core import Request
 
     prompts = read_prompts(args)

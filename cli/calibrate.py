@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.calibrate.roofline import roofline
+    from engine.calibration.roofline import roofline
 
     with opened(args) as (engine, meter):
         calibrator = engine.calibrator

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.calibrate.session import QUESTION
+    from engine.calibration.calibrator import QUESTION
     from engine.core import Request
     from engine.race import MOST, race
 

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.calibrate.simulate import machine, predict, profile
+    from engine.calibration.simulate import machine, predict, profile
 
     chances = profile(args.acceptance)
     pairs = machine(args.machine)
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _as_dict(p: object) -> dict[str, object]:
-    from engine.calibrate.simulate import Prediction
+    from engine.calibration.simulate import Prediction
 
     assert isinstance(p, Prediction)
     return {

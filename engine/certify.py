@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.calibrate.harness import Run
+from engine.calibration.controlled_run import Run
 from engine.core import Request, Sampling
 from engine.decoding.draft_length.policy import Full, Pinned
 from engine.drafters.chain import NONE

@@ -170,11 +170,11 @@ def _disk() -> list[Fact]:
 
 def _roofline() -> list[Fact]:
     """How close each model that was measured on this machine comes to what its memory allows."""
-    from engine.calibrate.record import BUSY
-    from engine.calibrate.roofline import bandwidth, over
-    from engine.calibrate.session import device, load_per_core
-    from engine.calibrate.store import Store
-    from engine.calibrate.view import view
+    from engine.calibration.calibrator import device, load_per_core
+    from engine.calibration.record import BUSY
+    from engine.calibration.roofline import bandwidth, over
+    from engine.calibration.store import Store
+    from engine.calibration.summary import view
 
     here = device()
     known = {names: c for names, c in Store().newest().items() if c.identity.device == here and c.step_bytes}

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from engine.backend.memory_pressure import PressureGuard
-from engine.calibrate.session import Calibrator
-from engine.calibrate.view import CalibrationView
+from engine.calibration.calibrator import Calibrator
+from engine.calibration.summary import CalibrationView
 from engine.chat.images import Eye, Picture, Prompt, check_pictures
 from engine.chat.template import ChatFormat
 from engine.chat.tokenizer import Tokenizer

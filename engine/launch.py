@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import backend, hub, paths
-from engine.calibrate.session import LOOKUP
+from engine.calibration.calibrator import LOOKUP
 from engine.catalog import Card
 from engine.core import Source
 from engine.decoding.admission import rows_budget

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import mlx.core as mx
 
-from engine.calibrate.harness import Positions, Run
+from engine.calibration.controlled_run import Positions, Run
 from engine.chat.tokenizer import Tokenizer
 from engine.core import Proposal, Request, Sampling, Source
 from engine.decoding.loop import Loop, columns

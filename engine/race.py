@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from engine.calibrate.harness import Run
-from engine.calibrate.record import BUSY
-from engine.calibrate.session import load_per_core
+from engine.calibration.calibrator import load_per_core
+from engine.calibration.controlled_run import Run
+from engine.calibration.record import BUSY
 from engine.core import Event, Piece, Request, Round, Source, Tokens
 from engine.decoding.draft_length.policy import EngineCap, policy_for
 from engine.engine import Engine

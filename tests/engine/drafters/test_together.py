@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 from fakes import ByteTokenizer
 
-from engine.calibrate.harness import Run
+from engine.calibration.controlled_run import Run
 from engine.core import Request, Round, Sampling
 from engine.decoding.batch import Batch, RowFailed
 from engine.decoding.draft_length.policy import Pinned

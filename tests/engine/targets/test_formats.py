@@ -182,7 +182,7 @@ def test_depth_can_be_measured_with_packed_keys(packed: MlxTarget) -> None:
     """Calibration inflates the memory with random rows of the layer's own kind."""
     from fakes import make_sequence
 
-    from engine.calibrate.harness import _deepen
+    from engine.calibration.controlled_run import _deepen
     from engine.decoding.prefill import Prefill
 
     sequence = make_sequence(packed, tokens_of(20), max_tokens=4)

@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from engine.calibrate.simulate import play, tokens_per_s
+from engine.calibration.simulate import play, tokens_per_s
 from engine.core import Source
 from engine.decoding.draft_length.acceptance import Prior
 from engine.decoding.draft_length.controller import PROBE_BUDGET

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.calibrate.simulate import machine, predict
+from engine.calibration.simulate import machine, predict
 from engine.decoding.draft_length.cost_model import (
     Costs,
     Curve,

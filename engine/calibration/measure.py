@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.calibrate.harness import Run, Scripted
+from engine.calibration.controlled_run import Run, Scripted
 from engine.chat.tokenizer import Tokenizer
 from engine.core import Request
 from engine.decoding.batch import Batch

@@ -9,8 +9,8 @@ import mlx.core as mx
 import pytest
 from fakes import ByteTokenizer, tiny_llama
 
-from engine.calibrate import measure as module
-from engine.calibrate.measure import measure
+from engine.calibration import measure as module
+from engine.calibration.measure import measure
 from engine.decoding.draft_length.cost_model import distinct_experts
 from engine.decoding.loop import Loop
 

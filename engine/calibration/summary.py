@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from engine.calibrate.record import BUSY, Calibration
+from engine.calibration.record import BUSY, Calibration
 from engine.decoding.draft_length.acceptance import Timings
 from engine.decoding.draft_length.controller import COPY
 from engine.decoding.draft_length.cost_model import TYPICAL, constant, derived_cap, knee, rate

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from fakes import ByteTokenizer, ScriptedDrafter, tiny_llama
 
-from engine.calibrate import session
-from engine.calibrate.measure import _rising, measure
-from engine.calibrate.session import LOOKUP, Calibrator
-from engine.calibrate.store import Store
+from engine.calibration import calibrator as session
+from engine.calibration.calibrator import LOOKUP, Calibrator
+from engine.calibration.measure import _rising, measure
+from engine.calibration.store import Store
 from engine.decoding.draft_length.acceptance import Acceptance, Timings
 from engine.decoding.draft_length.controller import Controller
 from engine.decoding.draft_length.cost_model import Costs, Curve

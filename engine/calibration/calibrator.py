@@ -17,11 +17,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 from engine import backend
-from engine.calibrate.measure import Measured, Progress, measure
-from engine.calibrate.record import BUSY, Calibration, Identity
-from engine.calibrate.roofline import step_bytes
-from engine.calibrate.store import Store
-from engine.calibrate.view import CalibrationView, view
+from engine.calibration.measure import Measured, Progress, measure
+from engine.calibration.record import BUSY, Calibration, Identity
+from engine.calibration.roofline import step_bytes
+from engine.calibration.store import Store
+from engine.calibration.summary import CalibrationView, view
 from engine.chat.tokenizer import Tokenizer
 from engine.decoding.draft_length.acceptance import Timings
 from engine.decoding.draft_length.cost_model import Costs

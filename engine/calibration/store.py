@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from engine import paths
-from engine.calibrate.record import Calibration, Identity
+from engine.calibration.record import Calibration, Identity
 
 KEEP = 64
 """Entries kept; the oldest go first."""

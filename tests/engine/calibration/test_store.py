@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.calibrate.record import Calibration, Identity
-from engine.calibrate.store import KEEP, Store
-from engine.calibrate.view import view
+from engine.calibration.record import Calibration, Identity
+from engine.calibration.store import KEEP, Store
+from engine.calibration.summary import view
 from engine.decoding.draft_length.acceptance import Prior, Timings
 from engine.decoding.draft_length.cost_model import Costs, Curve
 
@@ -170,7 +170,7 @@ WRITER = """
     sys.path[:0] = [{root!r}, {here!r}]
     from pathlib import Path
     from test_store import calibration
-    from engine.calibrate.store import Store
+    from engine.calibration.store import Store
     store = Store(Path({path!r}))
     for i in range({count}):
         store.put(calibration(f"{name}-{{i}}"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from engine.calibrate.view import CalibrationView
+from engine.calibration.summary import CalibrationView
 from engine.targets.base import TargetSpec
 
 PROBE_BYTES = 256 << 20

@@ -58,7 +58,7 @@ def machine(source: str = BUILT_IN) -> list[Pair]:
         UsageError: no such file, or one that does not say what a machine file says.
     """
     path = Path(source)
-    shipped = resources.files("engine.calibrate") / "machines" / f"{source}.toml"
+    shipped = resources.files("engine.calibration") / "machines" / f"{source}.toml"
     try:
         text = path.read_text("utf-8") if path.suffix == ".toml" else shipped.read_text("utf-8")
         return [_pair(name, table) for name, table in tomllib.loads(text).items()]
