@@ -24,9 +24,9 @@ from engine import backend  # before MLX, see its docstring
 # isort: split
 from speed import CHAT, COPY, Forced
 
-from engine.bench import Row, bench
 from engine.calibration.calibrator import load_per_core
 from engine.core import Request
+from engine.diagnostics.benchmark import Row, bench
 from engine.engine import Engine
 from engine.launch import load
 

@@ -28,11 +28,11 @@ from engine import backend  # before MLX, see its docstring
 # isort: split
 import mlx.core as mx
 
-from engine.bench import Spread
 from engine.calibration.calibrator import load_per_core
 from engine.calibration.controlled_run import Run
 from engine.core import Request
 from engine.decoding.draft_length.policy import Full, Pinned
+from engine.diagnostics.benchmark import Spread
 from engine.drafters.chain import NONE
 from engine.engine import Engine
 from engine.launch import load

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from cli.parser import add_settings, read_settings
 
 if TYPE_CHECKING:
+    from engine.diagnostics.drafter_check import ProbeReport, Score
     from engine.hub import Found
-    from engine.probe import ProbeReport, Score
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.chat.template import ChatFormat
     from engine.drafters.checkpoint import read_checkpoint
     from engine.targets.load import load_target
-    from engine.probe import PROMPTS, describe, probe
+    from engine.diagnostics.drafter_check import PROMPTS, describe, probe
 
     config = read_settings(args)
     found = hub.ensure(config.model, folders=config.folders)

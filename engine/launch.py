@@ -263,13 +263,15 @@ def _load(engine: Engine, path: Path, name: str | None, card: Card | None, on_pr
 
 def _look(engine: Engine, path: Path, name: str, fingerprint: str, on_progress: Listener | None) -> None:
     """Warn where a drafter's file is read as it says, but was trained otherwise."""
-    from engine import glance
+    from engine.diagnostics import drafter_check_quick
 
     try:
-        prompt = engine.format.render([{"role": "user", "content": glance.QUESTION}])
-        tokens = [*prompt, *engine.tokenizer.encode(glance.ANSWER)]
+        prompt = engine.format.render([{"role": "user", "content": drafter_check_quick.QUESTION}])
+        tokens = [*prompt, *engine.tokenizer.encode(drafter_check_quick.ANSWER)]
         folder = paths.cache() / "probes"
-        found = engine.run_exclusive(lambda: glance.warning(engine.target, path, fingerprint, tokens, folder))
+        found = engine.run_exclusive(
+            lambda: drafter_check_quick.warning(engine.target, path, fingerprint, tokens, folder)
+        )
     except Exception:  # a check that fails must not cost the load
         log.exception("the reading of %s was not checked", path)
         return

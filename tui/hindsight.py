@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from engine.core import Request, Round, Sampling
 
 if TYPE_CHECKING:
-    from engine.examine import Examination
+    from engine.diagnostics.explain_round import Examination
     from tui.chat import Turn
     from tui.controller import Controller
 
@@ -93,7 +93,7 @@ class Hindsight:
         reason = self.obstacle() or self._prompt()
         if reason:
             return reason
-        from engine.examine import examine
+        from engine.diagnostics.explain_round import examine
 
         engine: Any = self._controller.engine
         kept = self._turn.answer.asked

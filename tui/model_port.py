@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from engine.config import Config
-from engine.outlook import Choice, Outlook
+from engine.diagnostics.model_preview import Choice, Outlook
 from tui.engine_port import EngineLike, Progress, default_loader, told
 
 Tell = Callable[[Progress], None]
@@ -49,12 +49,12 @@ class Models:
         self._config = config
 
     def choices(self) -> list[Choice]:
-        from engine.outlook import choices
+        from engine.diagnostics.model_preview import choices
 
         return choices(self._config.folders)
 
     def outlook(self, name: str, ask: bool, stop: Stop) -> Outlook:
-        from engine.outlook import outlook
+        from engine.diagnostics.model_preview import outlook
 
         c = self._config
         return outlook(name, folders=c.folders, ask=ask, kv_bits=c.kv_bits, context=c.context, stop=stop)

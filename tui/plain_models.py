@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from engine.chat.terminal_safe import one_line
 from engine.config import Config
+from engine.diagnostics.model_preview import Choice
 from engine.errors import DsparkError
-from engine.outlook import Choice
 from tui.controller import Controller
 from tui.engine_port import EngineLike, Progress, give_back
 from tui.model_port import Models, ModelsLike, held

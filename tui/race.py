@@ -42,8 +42,8 @@ def run_race(
     watch: Watch,
     stop: Callable[[], bool],
 ) -> Any:
-    """`engine.race.race`, imported when it is wanted."""
-    from engine.race import race
+    """`engine.diagnostics.race.race`, imported when it is wanted."""
+    from engine.diagnostics.race import race
 
     return race(engine, request, names, progress=progress, watch=watch, stop=stop)
 

@@ -64,7 +64,7 @@ def test_doctor_reports_and_names_what_is_wrong(
 
 
 def test_o65_doctor_names_the_package_that_fails(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    from engine import doctor
+    from engine.diagnostics import doctor
 
     def refuse(name: str) -> None:
         if name == "transformers":
@@ -77,7 +77,7 @@ def test_o65_doctor_names_the_package_that_fails(capsys: pytest.CaptureFixture[s
 
 
 def test_doctor_survives_a_part_that_cannot_be_examined(monkeypatch: pytest.MonkeyPatch):
-    from engine import doctor
+    from engine.diagnostics import doctor
 
     def broken() -> list[doctor.Fact]:
         raise RuntimeError("no such thing")

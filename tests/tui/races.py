@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import accumulate
 
 from engine.core import Round, Source, Tokens
-from engine.race import Arm, RaceResult
-from engine.verdict import Verdict
+from engine.diagnostics.equivalence import Verdict
+from engine.diagnostics.race import Arm, RaceResult
 from tests.tui.fakes import script
 
 SAID = "Speculative decoding lets a small model propose several tokens, which the large one checks in a single pass. "

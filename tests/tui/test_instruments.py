@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine import doctor, paths
+from engine import paths
+from engine.diagnostics import doctor
 from engine.errors import Cancelled
 from tests.tui.drive import ask, running, shown, type_text, wait_until
 from tests.tui.fakes import FakeEngine, script

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from engine import doctor
 from engine.config import Config
+from engine.diagnostics import doctor
 from engine.errors import FetchError
 from tests.tui.fakes import FakeEngine, loader
 from tests.tui.test_models import FakeModels

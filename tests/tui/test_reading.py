@@ -127,8 +127,8 @@ class Looking(FakeEngine):
 
 
 async def test_the_inspector_shows_what_was_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine import examine as module
-    from engine.examine import Chance, Examination, Place
+    from engine.diagnostics import explain_round as module
+    from engine.diagnostics.explain_round import Chance, Examination, Place
 
     asked: list[tuple[int, int]] = []
 

@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from engine.config import Config
 from engine.core import Round, Source
-from engine.examine import Chance, Examination, Place
+from engine.diagnostics.explain_round import Chance, Examination, Place
 from tests.tui.drive import ask, wait_until
 from tests.tui.fakes import FakeEngine, loader, script
 from tui.app import ChatApp

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from textual.pilot import Pilot
 
-from engine import doctor
 from engine.config import Config
+from engine.diagnostics import doctor
 from tests.tui.drive import wait_until
 from tests.tui.fakes import FakeEngine, loader
 from tests.tui.races import TIE, race

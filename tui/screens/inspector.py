@@ -26,7 +26,7 @@ from tui.provenance import NAMES
 from tui.trace import Decode
 
 if TYPE_CHECKING:
-    from engine.examine import Chance, Examination
+    from engine.diagnostics.explain_round import Chance, Examination
     from tui.hindsight import Hindsight
 
 log = logging.getLogger("dspark.tui")

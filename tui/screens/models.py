@@ -18,7 +18,7 @@ from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 
 from engine.chat.terminal_safe import one_line
-from engine.outlook import Choice, Outlook
+from engine.diagnostics.model_preview import Choice, Outlook
 from tui.engine_port import Progress
 from tui.model_port import ModelsLike
 from tui.screens.pick import Item, PickScreen

@@ -1,6 +1,6 @@
 """A race replayed: every arm's text side by side on one clock, coloured by source, with rates and the checked verdict.
 
-Draws what it is given (`engine.race.RaceResult`); runs nothing itself.
+Draws what it is given (`engine.diagnostics.race.RaceResult`); runs nothing itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tui.stats import bar
 
 if TYPE_CHECKING:
     from engine.core import Piece
-    from engine.race import Arm, RaceResult
+    from engine.diagnostics.race import Arm, RaceResult
 
 FRAME = 1 / 12
 STEP = 1000.0

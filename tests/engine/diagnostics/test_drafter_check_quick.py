@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine import glance
 from engine.config import Config
+from engine.diagnostics import drafter_check_quick
 from engine.drafters.checkpoint import Checkpoint, read_checkpoint
 from engine.drafters.checkpoint.config import DrafterConfig
 from engine.launch import load
@@ -48,7 +48,7 @@ MISLABELLED = [
 def test_a_wrong_row_or_rope_is_seen(name: str, change: Relabel) -> None:
     golden = Golden(name)
     right = read_checkpoint(golden.folder).config
-    report = glance.glance(golden_target(golden.target), relabelled(golden, change), text(golden))
+    report = drafter_check_quick.glance(golden_target(golden.target), relabelled(golden, change), text(golden))
     assert not report.right
     found = report.best.reading
     assert (found.start, found.interleaved) == (right.logits_start, right.rope.interleaved)
@@ -57,10 +57,10 @@ def test_a_wrong_row_or_rope_is_seen(name: str, change: Relabel) -> None:
 @pytest.mark.parametrize("name", ["dspark-qwen3", "dspark-speculators", "dflash-zlab", "dflash2"])
 def test_a_right_file_is_left_alone(name: str) -> None:
     golden = Golden(name)
-    report = glance.glance(golden_target(golden.target), read_checkpoint(golden.folder), text(golden))
+    report = drafter_check_quick.glance(golden_target(golden.target), read_checkpoint(golden.folder), text(golden))
     assert report.right
-    assert abs(len(report.own.counts) - glance.PLACES) <= 1
-    if report.own.first >= glance.ENOUGH:
+    assert abs(len(report.own.counts) - drafter_check_quick.PLACES) <= 1
+    if report.own.first >= drafter_check_quick.ENOUGH:
         assert len(report.scores) == 1, "looked further, though nothing could be clearly better"
 
 
@@ -69,19 +69,19 @@ def test_it_is_found_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     golden = Golden("dspark-qwen3")
     target = golden_target(golden.target)
     looked: list[int] = []
-    original = glance.glance
+    original = drafter_check_quick.glance
 
     def look(*args: Any) -> Any:
         looked.append(1)
         return original(*args)
 
-    monkeypatch.setattr(glance, "glance", look)
+    monkeypatch.setattr(drafter_check_quick, "glance", look)
     for fingerprint, count in (("a", 1), ("a", 1), ("b", 2)):
-        assert glance.warning(target, golden.folder, fingerprint, text(golden), tmp_path / "probes") == ""
+        assert drafter_check_quick.warning(target, golden.folder, fingerprint, text(golden), tmp_path / "probes") == ""
         assert len(looked) == count
     (tmp_path / "file").write_text("")
     for count in (3, 4):
-        assert glance.warning(target, golden.folder, "a", text(golden), tmp_path / "file") == ""
+        assert drafter_check_quick.warning(target, golden.folder, "a", text(golden), tmp_path / "file") == ""
         assert len(looked) == count
 
 
@@ -89,7 +89,9 @@ def test_the_warning_stands_beside_the_drafters_name(tmp_path: Path, monkeypatch
     """And is told while loading, again from the cache at the next load; the file's own reading stays in force."""
     monkeypatch.setenv("DSPARK_HOME", str(tmp_path))
     golden = Golden("dspark-qwen3")
-    monkeypatch.setattr("engine.glance.read_checkpoint", lambda _path: relabelled(golden, other_row))
+    monkeypatch.setattr(
+        "engine.diagnostics.drafter_check_quick.read_checkpoint", lambda _path: relabelled(golden, other_row)
+    )
     tokens = text(golden)
     monkeypatch.setattr("engine.chat.tokenizer.Tokenizer.encode", lambda *_a, **_k: tokens)
     monkeypatch.setattr("engine.chat.template.ChatFormat.render", lambda *_a, **_k: [])
@@ -108,7 +110,7 @@ def test_the_warning_stands_beside_the_drafters_name(tmp_path: Path, monkeypatch
         assert detail["lookup+dspark"] == detail["dspark"]
         assert not detail["lookup"]
         assert any("would draft better read as slot 0" in line for line in told)
-        monkeypatch.setattr("engine.glance.glance", lambda *_: pytest.fail("looked again"))
+        monkeypatch.setattr("engine.diagnostics.drafter_check_quick.glance", lambda *_: pytest.fail("looked again"))
 
 
 @pytest.mark.parametrize(("window", "rows"), [(4096, 4096), (16, 16), (0, None)])
@@ -125,5 +127,5 @@ def test_how_far_a_drafter_looks_back_is_a_setting(
 
 def test_the_text_is_long_enough() -> None:
     """For any tokenizer that takes four characters for a token."""
-    assert len(glance.ANSWER) / 4 > glance.PLACES * glance.EVERY
-    assert glance.ROWS > glance.PLACES * glance.EVERY
+    assert len(drafter_check_quick.ANSWER) / 4 > drafter_check_quick.PLACES * drafter_check_quick.EVERY
+    assert drafter_check_quick.ROWS > drafter_check_quick.PLACES * drafter_check_quick.EVERY

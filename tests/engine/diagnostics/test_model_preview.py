@@ -11,7 +11,7 @@ from fake_hub import FakeHub, serving
 
 from engine import backend, paths
 from engine.catalog import catalog
-from engine.outlook import choices, outlook
+from engine.diagnostics.model_preview import choices, outlook
 from tests.tools.make_tiny_models import make
 from tests.tools.tiny_configs import TEXT
 
@@ -100,7 +100,7 @@ def test_size_and_fit_are_known_before_a_byte_of_weights_is_fetched(server: Fake
 
 def test_the_best_drafter_counts_and_a_wrong_one_says_why(server: FakeHub, tmp_path: Path):
     server.files["someone/draft"] = {"config.json": b"{}", "model.safetensors": checkpoints.safetensors(10_000)}
-    wrong = Path(__file__).parents[2] / "engine" / "drafters" / "bundled" / "smollm2-135m-dspark"
+    wrong = Path(__file__).parents[3] / "engine" / "drafters" / "bundled" / "smollm2-135m-dspark"
     card(
         f'id = "mine"\ntarget = "{REPO}"\nfamily = "qwen3"\nmode = "dflash"\n'
         f'[drafters]\ndflash = "someone/draft"\ndspark = "{wrong}"\n'

@@ -1,7 +1,7 @@
 """A glance at a drafter when it is first loaded for a model: is it read from the right row, with the right rope?
 
-P6 of the checks at load (P1 to P5 are the model's own, engine/targets/self_check.py): the target reads a fixed text once,
-and the drafter's first drafts at some places of it are held against what the target says there, under the readings that
+P6 of the checks at load (P1 to P5 are the model's own, engine/targets/self_check.py): the target reads a fixed text
+once, and the drafter's first drafts at some places of it are held against what the target says there, under the readings that
 go wrong most often. A warning and never a switch; `dspark-chat probe` looks longer and at more.
 """
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import mlx.core as mx
 
 from engine.backend.host_values import ints
+from engine.diagnostics.drafter_check import Answer, ProbeReport, Reading, Score, describe, score
 from engine.drafters.checkpoint import Checkpoint, read_checkpoint
-from engine.probe import Answer, ProbeReport, Reading, Score, describe, score
 from engine.targets.base import Target
 from engine.targets.self_check import libraries, remembered
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from fakes import ByteTokenizer
 
+from engine.diagnostics.drafter_check import ProbeReport, Reading, probe
 from engine.drafters.checkpoint import Checkpoint, read_checkpoint
 from engine.drafters.checkpoint.config import DrafterConfig
 from engine.errors import DrafterRefused
-from engine.probe import ProbeReport, Reading, probe
 from tests.engine.drafters.golden import Golden, golden_target
 
 Relabel = Callable[[DrafterConfig], DrafterConfig]

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from engine.core import Request, Round, Source
+from engine.diagnostics.equivalence import Verdict, compare
+from engine.diagnostics.race import comparable, split, start
 from engine.engine import Engine
 from engine.errors import Cancelled, UsageError
-from engine.race import comparable, split, start
-from engine.verdict import Verdict, compare
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from engine.calibration.controlled_run import Run
 from engine.calibration.record import BUSY
 from engine.core import Event, Piece, Request, Round, Source, Tokens
 from engine.decoding.draft_length.policy import EngineCap, policy_for
+from engine.diagnostics.equivalence import Verdict, compare
 from engine.engine import Engine
 from engine.errors import Cancelled, UsageError
-from engine.verdict import Verdict, compare
 
 MOST = 4
 Progress = Callable[[str, float], None]

@@ -1,0 +1,1 @@
+"""Questions about a loaded engine that no answer depends on."""
