@@ -79,7 +79,7 @@ def _known(dest: str) -> tuple[str, ...]:
         return tuple(themes.load().themes)
     name = dest.removeprefix("set_")
     if name in ("model", "target"):
-        from engine.catalog import catalog
+        from engine.hub.catalog import catalog
 
         return tuple(card.id for card in catalog().cards)
     if name == "drafter":

@@ -10,9 +10,9 @@ from typing import Any
 from cli.parser import add_settings, read_settings
 from cli.progress import Reporter
 from engine import hub
-from engine.catalog import Card, catalog
 from engine.chat.terminal_safe import one_line
 from engine.errors import DsparkError
+from engine.hub.catalog import Card, catalog
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

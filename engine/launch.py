@@ -14,7 +14,6 @@ from typing import Any
 
 from engine import backend, hub, paths
 from engine.calibration.calibrator import LOOKUP
-from engine.catalog import Card
 from engine.core import Source
 from engine.decoding.admission import rows_budget
 from engine.decoding.chunk_budget import STALL_MS
@@ -24,6 +23,7 @@ from engine.drafters.block import CONTEXT_ROWS
 from engine.engine import Engine, Options
 from engine.errors import Cancelled, DsparkError, UnknownDrafter, UnsupportedModel
 from engine.hub import Found, Listener, Progress, Stop
+from engine.hub.catalog import Card
 from engine.prefix_cache.cache import PrefixCache
 from engine.prefix_cache.disk import DiskTier, default_folder
 from engine.prefix_cache.eviction import default_budget

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.catalog import catalog
 from engine.chat.images import EXTENSIONS
 from engine.chat.terminal_safe import one_line
+from engine.hub.catalog import catalog
 from tui import export, files
 
 if TYPE_CHECKING:

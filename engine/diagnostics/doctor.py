@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from engine import backend, hub, paths
-from engine.catalog import catalog
 from engine.chat.terminal_safe import one_line
 from engine.config import Config
 from engine.errors import DsparkError
+from engine.hub.catalog import catalog
 
 _NEEDED = (
     "mlx",

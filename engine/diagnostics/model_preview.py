@@ -14,9 +14,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from engine import hub
-from engine.catalog import BUNDLED, Card, catalog
 from engine.errors import DsparkError, MemoryShort
 from engine.hub import Found, Stop
+from engine.hub.catalog import BUNDLED, Card, catalog
 
 
 @dataclass(frozen=True, slots=True)

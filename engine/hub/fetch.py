@@ -18,7 +18,7 @@ from typing import Any
 
 from engine import paths
 from engine.errors import Cancelled, DsparkError, FetchError, Gated, NoSpace, Offline, UnknownModel
-from engine.hub.base import Listener, Progress, Stop
+from engine.hub.types import Listener, Progress, Stop
 
 _MARGIN = 500_000_000
 """Left free beside a download: a full disk breaks more than the download."""

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine import paths
-from engine.catalog import BUNDLED, Card, catalog
 from engine.errors import DsparkError, UnknownModel
 from engine.hub import embedded
-from engine.hub.base import Found, Place
+from engine.hub.catalog import BUNDLED, Card, catalog
 from engine.hub.check import missing_files, weight_files
+from engine.hub.types import Found, Place
 
 DEFAULT = "smollm2-135m"
 BUNDLED_FOLDER = Path(__file__).parents[1] / "drafters" / "bundled"

@@ -25,7 +25,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     from engine import hub
-    from engine.catalog import catalog
+    from engine.hub.catalog import catalog
 
     for name in (
         "DSPARK_MODEL",

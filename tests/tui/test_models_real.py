@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from fake_hub import FakeHub, serving
 
-from engine.catalog import catalog
 from engine.config import Config
 from engine.errors import Cancelled
+from engine.hub.catalog import catalog
 from tests.tui.drive import shown, type_text, wait_until
 from tui.app import ChatApp
 from tui.engine_port import Progress, default_loader

@@ -10,8 +10,8 @@ import pytest
 from fake_hub import FakeHub, serving
 
 from engine import backend, paths
-from engine.catalog import catalog
 from engine.diagnostics.model_preview import choices, outlook
+from engine.hub.catalog import catalog
 from tests.tools.make_tiny_models import make
 from tests.tools.tiny_configs import TEXT
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.catalog import catalog
 from engine.hub import trust_remote_code
+from engine.hub.catalog import catalog
 
 
 @pytest.fixture(autouse=True)

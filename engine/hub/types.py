@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from engine.catalog import Card
+from engine.hub.catalog import Card
 
 Stage = Literal["find", "size", "download", "verify", "load", "note", "warmup", "ready"]
 _WORDS: dict[Stage, str] = {

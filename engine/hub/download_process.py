@@ -1,6 +1,6 @@
 """Downloads one repository; runs as a process of its own, so that it can be ended at any moment and holds no lock.
 
-    python child.py <repository> [--plan] [file...]
+    python -P download_process.py <repository> [--plan] [file...]
 
 Writes JSON lines: sizes, then bytes, then done or error. Waits for a line on stdin after `sizes`, and ends when stdin
 does, so that no download outlives the program that asked for it. With --plan it says the sizes and the model's config,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine import catalog as catalog_module
-from engine.catalog import BUNDLED, basename, catalog, parse, read, stripped
 from engine.hub import DEFAULT, drafter_path
+from engine.hub import catalog as catalog_module
+from engine.hub.catalog import BUNDLED, basename, catalog, parse, read, stripped
 
 CARDS = sorted((Path(catalog_module.__file__).parent / "cards").glob("*.toml"))
 
