@@ -26,8 +26,8 @@ from engine import backend  # isort: skip  (loads the BLAS, so it comes before a
 
 from engine.drafters.load import load_drafter
 from engine.engine import Engine, Options, open_engine
-from engine.training import verify
-from engine.training.corpus import Store
+from engine.training.data.blocks import Store
+from engine.training.loop import accepted_length
 from engine.training.run import split
 from engine.training.settings import load
 
@@ -58,7 +58,7 @@ def compare(engine: Engine, folders: dict[str, Path], prompts: list[list[int]], 
         found: dict[str, Any] = {}
         for name, folder in folders.items():
             drafter = load_drafter(folder, engine.target)
-            said = verify.decode(engine.target, engine.tokenizer, prompts, drafter, max_tokens=tokens)
+            said = accepted_length.decode(engine.target, engine.tokenizer, prompts, drafter, max_tokens=tokens)
             found[name] = {"committed": round(said.committed, 3), "by_length": said.by_length}
         return found
 

@@ -29,6 +29,6 @@ COMMANDS: tuple[Command, ...] = (
     Command("serve", "cli.serve", "serve the OpenAI and Anthropic APIs on this machine"),
     Command("claude", "cli.claude", "start Claude Code on the running server"),
     Command("codex", "cli.codex", "start Codex on the running server"),
-    Command("train", "engine.training.cli", "make a drafter for a model, in stages that may be interrupted"),
+    Command("train", "cli.train", "make a drafter for a model, in stages that may be interrupted"),
     Command("probe", "cli.probe", "check whether a drafter is read the way it was trained"),
 )

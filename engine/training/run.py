@@ -25,12 +25,16 @@ from engine.drafters.load import load_drafter
 from engine.engine import Engine
 from engine.errors import UsageError
 from engine.targets.base import Target
-from engine.training import conversations as talk
-from engine.training import corpus, export, features, graft, model, plot, step, train, verify, warmstart
-from engine.training.card import card
-from engine.training.conversations import Conversation
-from engine.training.corpus import Floats, Ints, Store
+from engine.training import terminal_plot
+from engine.training.data import blocks, features
+from engine.training.data import conversations as talk
+from engine.training.data.blocks import Floats, Ints, Store
+from engine.training.data.conversations import Conversation
 from engine.training.estimate import Estimate, estimate
+from engine.training.export import export
+from engine.training.export.card import card
+from engine.training.loop import accepted_length, step, train
+from engine.training.model import graft, model, warmstart
 from engine.training.settings import Settings, default_taps
 
 TOP_K = 32
@@ -59,7 +63,7 @@ class Run:
 
     def __init__(self, folder: Path, settings: Settings, engine: Engine, watcher: Watcher) -> None:
         self.folder, self.settings, self.engine, self.watcher = folder, settings, engine, watcher
-        self.measured: tuple[verify.Measured, verify.Measured] | None = None
+        self.measured: tuple[accepted_length.Measured, accepted_length.Measured] | None = None
         """(plain, with the exported drafter), once there is one."""
         spec = engine.spec
         self.taps = settings.taps or default_taps(spec.num_layers)
@@ -125,7 +129,7 @@ class Run:
 
     def features(self, found: list[Conversation]) -> None:
         size = features.estimate(found, self.engine.spec.hidden_size, len(self.taps))
-        self.watcher.stage("features", f"{size.tokens} tokens, {plot.size(size.bytes)}")
+        self.watcher.stage("features", f"{size.tokens} tokens, {terminal_plot.size(size.bytes)}")
         folder = self.folder / "features"
         self.engine.run_exclusive(
             lambda: features.extract(self.engine.target, found, self.taps, folder, progress=self.watcher.progress)
@@ -144,13 +148,13 @@ class Run:
         held, members = split(store, settings.held_out)
         if settings.learn_questions or settings.self_asked:
             opening = talk.opening(self.engine.format, self.engine.tokenizer.backend)
-            store = corpus.with_questions(store, members, len(opening))
+            store = blocks.with_questions(store, members, len(opening))
         prepared = self._prepared(store, members)
         shape = settings.shape(target.spec, self.taps, len(prepared.vocabulary), prepared.mask_id)
         frozen = freeze(target, prepared.vocabulary, prepared.maps)
         judge = judge_of(target, frozen, prepared.vocabulary)
         k = min(TOP_K, len(prepared.vocabulary))
-        teacher = corpus.teach(store, judge, prepared.vocabulary, shape.vocab, k, settings.temperature)
+        teacher = blocks.teach(store, judge, prepared.vocabulary, shape.vocab, k, settings.temperature)
         made = train.Trainer(
             self.folder / "training", shape, self._plan(), frozen, store, teacher, prepared.vocabulary, members, held
         )
@@ -164,7 +168,7 @@ class Run:
 
         def judge(params: model.Params) -> float:
             export.write(folder, made.shape, params, made.frozen, made.vocabulary, self._origin())
-            found = verify.decode(target, tokenizer, prompts, load_drafter(folder, target), max_tokens=48)
+            found = accepted_length.decode(target, tokenizer, prompts, load_drafter(folder, target), max_tokens=48)
             shutil.rmtree(folder)
             return found.committed
 
@@ -207,8 +211,8 @@ class Run:
         else:
             old = shape if s.kind == "dspark" else graft.spark_shape(shape)
             params = model.init(old, prepared.start, mx.random.key(s.seed))
-        chosen = corpus.choose(made.store, made.members, 4, s.seed, 0)
-        probe = corpus.blocks(made.store, made.teacher, chosen, 32, old.drafts, seed=s.seed, step=0)
+        chosen = blocks.choose(made.store, made.members, 4, s.seed, 0)
+        probe = blocks.blocks(made.store, made.teacher, chosen, 32, old.drafts, seed=s.seed, step=0)
         return graft.adopt(params, old, shape, step.to_block(old, made.frozen, probe))
 
     def _prepared(self, store: Store, members: Ints) -> Prepared:
@@ -227,8 +231,8 @@ class Run:
         if size == spec.vocab_size:
             vocabulary = np.arange(size)
         else:
-            vocabulary = corpus.draft_vocabulary(store, size, tuple(sorted(spec.stop_ids)))
-        maps = corpus.whitening(store, members, spec.hidden_size)
+            vocabulary = blocks.draft_vocabulary(store, size, tuple(sorted(spec.stop_ids)))
+        maps = blocks.whitening(store, members, spec.hidden_size)
         embed = table(target)
         mask_id = unused_token(store, spec.vocab_size, spec.stop_ids)
         return Prepared(vocabulary, maps, mask_id, warmstart.start(store, members, maps, embed, mask_id))
@@ -249,7 +253,7 @@ class Run:
         parts = (trainer.shape, tree["params"], trainer.frozen, trainer.vocabulary, origin)
         size = export.write(folder, *parts, bits=self.settings.bits)
         prompts = self._held_prompts(trainer.store, trainer.held_out, 12)
-        self.measured = verify.measure(self.engine.target, self.engine.tokenizer, folder, prompts)
+        self.measured = accepted_length.measure(self.engine.target, self.engine.tokenizer, folder, prompts)
         text = card(self.settings, origin, facts, trainer.plan, self.measured, size)
         export.put(folder / "README.md", text)
         return folder

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from engine.errors import UsageError
 from engine.targets.base import TargetSpec
-from engine.training import model, step
+from engine.training.loop import step
+from engine.training.model import model
 
 Kind = Literal["dspark", "dflash"]
 

@@ -11,8 +11,10 @@ import pytest
 
 from engine.core import Sampling
 from engine.sampling.sampler import RowSampler
-from engine.training import corpus, model, step, warmstart
-from engine.training.corpus import Store, Teacher
+from engine.training.data import blocks
+from engine.training.data.blocks import Store, Teacher
+from engine.training.loop import step
+from engine.training.model import model, warmstart
 
 HIDDEN, VOCAB, DRAFT, TAPS = 32, 40, 24, (1, 3)
 
@@ -49,8 +51,8 @@ def make(sequences: int = 16, length: int = 28, seed: int = 0, **shape: object) 
     )
     members = np.arange(sequences)
     head = embed[vocabulary]
-    teacher = corpus.teach(store, lambda rows: rows @ head.T, vocabulary, VOCAB, DRAFT, 1.0)
-    maps = corpus.whitening(store, members, HIDDEN)
+    teacher = blocks.teach(store, lambda rows: rows @ head.T, vocabulary, VOCAB, DRAFT, 1.0)
+    maps = blocks.whitening(store, members, HIDDEN)
     frozen = step.Frozen(mx.array(embed), mx.array(head), mx.array(maps))
     settings: dict[str, object] = {
         "hidden": HIDDEN, "vocab": VOCAB, "draft_vocab": DRAFT, "taps": TAPS, "heads": 2, "kv_heads": 2, "head_dim": 16,

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from engine import backend as backend
 from engine.engine import Options, open_engine
-from engine.training import conversations, features
+from engine.training.data import conversations, features
 from engine.training.run import Run
 from engine.training.settings import Settings
 

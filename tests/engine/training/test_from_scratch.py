@@ -9,8 +9,8 @@ from pathlib import Path
 
 from engine.drafters.load import load_drafter
 from engine.engine import Options, open_engine
-from engine.training import verify
-from engine.training.corpus import Store
+from engine.training.data.blocks import Store
+from engine.training.loop import accepted_length
 from engine.training.run import split
 from engine.training.settings import load
 
@@ -43,7 +43,10 @@ def test_a_short_training_comes_near_the_golden_drafter(tmp_path):
 
         def accepted(folder: Path) -> float:
             drafter = load_drafter(folder, engine.target)
-            return verify.decode(engine.target, engine.tokenizer, prompts, drafter, max_tokens=160).committed - 1.0
+            return (
+                accepted_length.decode(engine.target, engine.tokenizer, prompts, drafter, max_tokens=160).committed
+                - 1.0
+            )
 
         ours = engine.run_exclusive(lambda: accepted(out / "drafter"))
         golden = engine.run_exclusive(lambda: accepted(GOLDEN / "drafters" / "dspark-qwen3"))

@@ -12,7 +12,8 @@ import pytest
 
 from engine.drafters.load import load_drafter
 from engine.engine import Options, open_engine
-from engine.training import conversations, features, train
+from engine.training.data import conversations, features
+from engine.training.loop import train
 from engine.training.run import Run
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from engine.training import corpus, fastmath, loss, model, optimizer, step
+from engine.training.data import blocks
+from engine.training.loop import optimizer, step
+from engine.training.model import fastmath, loss, model
 
 
 def _reference(hidden, head, probs, labels, weights, ce, l1):
@@ -96,8 +98,8 @@ def test_gradients_of_a_whole_step_equal_plain_autodiff(make, layers):
     bench = make(layers=layers)
     params = model.init(bench.shape, bench.start, mx.random.key(0))
     params["confidence"]["proj"] = mx.random.normal(params["confidence"]["proj"].shape) * 0.1
-    chosen = corpus.choose(bench.store, bench.members, 3, 0, 0)
-    batch = corpus.blocks(bench.store, bench.teacher, chosen, 8, bench.shape.drafts, seed=0, step=0)
+    chosen = blocks.choose(bench.store, bench.members, 3, 0, 0)
+    batch = blocks.blocks(bench.store, bench.teacher, chosen, 8, bench.shape.drafts, seed=0, step=0)
     weights = step.Weights(0.1, 0.9, 1.0)
     stats, grads = step.gradients(bench.shape, params, bench.frozen, batch, weights)
     value, wanted = mx.value_and_grad(lambda p: _naive(bench.shape, p, bench.frozen, batch, weights))(params)

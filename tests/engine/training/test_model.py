@@ -10,11 +10,14 @@ import pytest
 
 from engine.drafters.checkpoint import read_checkpoint
 from engine.drafters.load import build
-from engine.training import corpus, evaluate, export, model, step
+from engine.training.data import blocks
+from engine.training.export import export
+from engine.training.loop import evaluate, step
+from engine.training.model import model
 
 
 def _block(bench, anchors=(9, 12, 20), sequence=3):
-    batch = corpus.blocks(bench.store, bench.teacher, np.array([sequence]), 99, bench.shape.drafts, seed=0, step=0)
+    batch = blocks.blocks(bench.store, bench.teacher, np.array([sequence]), 99, bench.shape.drafts, seed=0, step=0)
     keep = [int(np.flatnonzero(batch.anchors[0] == a)[0]) for a in anchors]
     batch = batch._replace(anchors=batch.anchors[:, keep], tokens=batch.tokens[:, keep], labels=batch.labels[:, keep])
     return batch, step.to_block(bench.shape, bench.frozen, batch)

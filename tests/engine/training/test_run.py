@@ -10,13 +10,17 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
+from train import train
 
 from engine.core import Finished, Request
 from engine.drafters.load import load_drafter
 from engine.engine import Options, open_engine
 from engine.errors import DsparkError, NoSpace, UsageError
-from engine.training import cli, conversations, features, graft, model, plot, settings, step
-from engine.training.corpus import Store
+from engine.training import settings, terminal_plot
+from engine.training.data import conversations, features
+from engine.training.data.blocks import Store
+from engine.training.loop import step
+from engine.training.model import graft, model
 from engine.training.run import Run
 from engine.training.settings import Settings
 
@@ -184,9 +188,9 @@ def _fields(s):
 def test_a_graft_keeps_what_the_anchor_said(make, layers):
     bench = make(rank=16, heads=2, kv_heads=2, head_dim=16, layers=layers)
     params = model.init(bench.shape, bench.start, mx.random.key(0))
-    from engine.training import corpus
+    from engine.training.data import blocks
 
-    batch = corpus.blocks(bench.store, bench.teacher, bench.members[:6], 20, bench.shape.drafts, seed=0, step=0)
+    batch = blocks.blocks(bench.store, bench.teacher, bench.members[:6], 20, bench.shape.drafts, seed=0, step=0)
     probe = step.to_block(bench.shape, bench.frozen, batch)
     flash = graft.flash_shape(bench.shape)
     grown = graft.adopt(params, bench.shape, flash, probe)
@@ -228,10 +232,14 @@ def test_default_taps_rise_and_leave_the_last_layer():
 
 def test_the_command_line_reaches_the_settings():
     parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    found = cli.settings_of(parser.parse_args(["--out", "x", "--budget", "30m", "--taps", "1,3", "--data", "d.jsonl"]))
+    train.add_arguments(parser)
+    found = train.settings_of(
+        parser.parse_args(["--out", "x", "--budget", "30m", "--taps", "1,3", "--data", "d.jsonl"])
+    )
     assert (found.budget, found.taps, found.conversations) == (1800.0, (1, 3), 0)
-    more = cli.settings_of(parser.parse_args(["--out", "x", "--noise", "0.2", "--weight-decay", "0.05", "--bits", "6"]))
+    more = train.settings_of(
+        parser.parse_args(["--out", "x", "--noise", "0.2", "--weight-decay", "0.05", "--bits", "6"])
+    )
     assert (more.noise, more.weight_decay, more.bits) == (0.2, 0.05, 6)
 
 
@@ -244,9 +252,9 @@ def test_the_command_line_reaches_the_settings():
 )  # fmt: skip
 def test_values_that_make_no_sense_are_refused_by_name(wrong):
     parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
+    train.add_arguments(parser)
     with pytest.raises(UsageError, match=wrong[0] if wrong[0] != "--budget" else "soon"):
-        cli.settings_of(parser.parse_args(["--out", "x", *wrong]))
+        train.settings_of(parser.parse_args(["--out", "x", *wrong]))
 
 
 TINY = Path(__file__).parents[2] / "golden" / "targets" / "tiny-qwen3"
@@ -254,7 +262,7 @@ TINY = Path(__file__).parents[2] / "golden" / "targets" / "tiny-qwen3"
 
 def _command(*more):
     parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
+    train.add_arguments(parser)
     return parser.parse_args(["--model", str(TINY), *map(str, more)])
 
 
@@ -262,25 +270,25 @@ def _command(*more):
 def test_what_is_missing_is_said_before_anything_is_written(tmp_path, option):
     out = tmp_path / "out"
     with pytest.raises(DsparkError, match="There is no"):
-        cli.run(_command("--out", out, "--yes", option, tmp_path / "none"))
+        train.run(_command("--out", out, "--yes", option, tmp_path / "none"))
     assert not out.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="choose another folder"):
-        cli.run(_command("--out", tmp_path / "file" / "run", "--yes"))
+        train.run(_command("--out", tmp_path / "file" / "run", "--yes"))
 
 
 def test_a_disk_that_is_too_small_is_known_before_the_start(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(cli.shutil, "disk_usage", lambda _: argparse.Namespace(free=1000))
+    monkeypatch.setattr(train.shutil, "disk_usage", lambda _: argparse.Namespace(free=1000))
     with pytest.raises(NoSpace, match=r"take .* MB and 1 kB are free"):
-        cli.run(_command("--out", tmp_path, "--dry-run"))
+        train.run(_command("--out", tmp_path, "--dry-run"))
     assert "Conversations  400 to write" in capsys.readouterr().err
 
 
 def test_a_disk_that_fills_up_loses_nothing():
-    with pytest.raises(NoSpace, match="goes on from here"), cli._disk(Path("x")):
+    with pytest.raises(NoSpace, match="goes on from here"), train._disk(Path("x")):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -304,14 +312,14 @@ def test_estimates_count_what_is_left(engine, tmp_path):
 
 
 def test_curves_and_clocks():
-    lines = plot.curve([float(i) for i in range(100)], 20, 4, title="up")
+    lines = terminal_plot.curve([float(i) for i in range(100)], 20, 4, title="up")
     assert len(lines) == 5
     assert lines[1].startswith(f"{98.25:7.3f}"[:4])
-    assert plot.curve([], 10, 3) == []
-    assert plot.curve([1.0, 1.0], 10, 3)
-    assert plot.bar(0.5, 4) == "━━──"
-    assert [plot.size(n) for n in (870_000, 1_200_000, 18e6, 1.8e9)] == ["870 kB", "1.2 MB", "18 MB", "1.8 GB"]
-    assert [plot.clock(s) for s in (5, 600, 11100)] == ["5 s", "10 min", "3 h 05 min"]
+    assert terminal_plot.curve([], 10, 3) == []
+    assert terminal_plot.curve([1.0, 1.0], 10, 3)
+    assert terminal_plot.bar(0.5, 4) == "━━──"
+    assert [terminal_plot.size(n) for n in (870_000, 1_200_000, 18e6, 1.8e9)] == ["870 kB", "1.2 MB", "18 MB", "1.8 GB"]
+    assert [terminal_plot.clock(s) for s in (5, 600, 11100)] == ["5 s", "10 min", "3 h 05 min"]
 
 
 def test_the_screen_draws_over_itself_on_a_terminal():
@@ -319,23 +327,23 @@ def test_the_screen_draws_over_itself_on_a_terminal():
         def isatty(self):
             return True
 
-    from engine.training.train import Report
+    from engine.training.loop.train import Report
 
     out = Terminal()
-    screen = cli.Screen(out)
+    screen = train.Screen(out)
     screen.stage("training", "dspark")
     for n in (1, 2):
         screen.report(Report(n, 10 * n, float(n), n / 4, 3.0 - n, (0.1,), (0.1,), 1.2 if n == 2 else None, 1.2))
     assert "\x1b[" in out.getvalue()
     assert "1.200 tokens a round" in out.getvalue()
     plain = io.StringIO()
-    cli.Screen(plain).progress(1, 2)
+    train.Screen(plain).progress(1, 2)
     assert "\x1b" not in plain.getvalue()
 
 
 def test_no_line_of_the_screen_wraps(monkeypatch):
     """A wrapped line takes two rows of the terminal, and redrawing would leave one of them behind."""
-    from engine.training.train import Report
+    from engine.training.loop.train import Report
 
     class Terminal(io.StringIO):
         def isatty(self):
@@ -344,7 +352,7 @@ def test_no_line_of_the_screen_wraps(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("LINES", "24")
     out = Terminal()
-    screen = cli.Screen(out)
+    screen = train.Screen(out)
     screen.progress(1000, 20000)
     for n in (1, 2):
         screen.report(Report(123456, 10, 3600.0, n / 4, 1.0, (0.1,), (0.1,), 1.234, 1.345))

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from engine.training import corpus, evaluate, model, step, train
+from engine.training.data import blocks
+from engine.training.loop import evaluate, step, train
+from engine.training.model import model
 
 
 def _trainer(bench, folder, **plan):
@@ -101,8 +103,8 @@ def test_a_budget_ends_the_run(bench, tmp_path):
 
 def test_batches_depend_on_seed_and_step_alone(bench):
     def draw(seed, at):
-        chosen = corpus.choose(bench.store, bench.members, 2, seed, at)
-        return corpus.blocks(bench.store, bench.teacher, chosen, 5, 3, seed=seed, step=at)
+        chosen = blocks.choose(bench.store, bench.members, 2, seed, at)
+        return blocks.blocks(bench.store, bench.teacher, chosen, 5, 3, seed=seed, step=at)
 
     a, b, c = draw(0, 7), draw(0, 7), draw(0, 8)
     assert np.array_equal(a.tokens, b.tokens) and np.array_equal(a.anchors, b.anchors)
@@ -113,7 +115,7 @@ def test_rows_count_until_the_text_or_the_draft_vocabulary_ends(make):
     bench = make(sequences=1, length=12)
     outside = int(np.setdiff1d(np.arange(40), bench.vocabulary)[1])
     bench.store.ids[9] = outside
-    batch = corpus.blocks(bench.store, bench.teacher, np.array([0]), 99, 3, seed=0, step=0)
+    batch = blocks.blocks(bench.store, bench.teacher, np.array([0]), 99, 3, seed=0, step=0)
     alive = {int(a): (batch.weights[0, i] > 0).tolist() for i, a in enumerate(batch.anchors[0])}
     assert alive == {
         6: [True, True, False],  # 7, 8, then the token that cannot be drafted
@@ -138,9 +140,9 @@ def test_whitening_evens_out_the_taps(bench):
 
 
 def test_noise_is_the_same_again_and_changes_the_step(bench, tmp_path):
-    a = corpus.noise((2, 3, 4), 0.5, 0, 7)
-    assert np.array_equal(a, corpus.noise((2, 3, 4), 0.5, 0, 7))
-    assert not np.array_equal(a, corpus.noise((2, 3, 4), 0.5, 0, 8))
+    a = blocks.noise((2, 3, 4), 0.5, 0, 7)
+    assert np.array_equal(a, blocks.noise((2, 3, 4), 0.5, 0, 7))
+    assert not np.array_equal(a, blocks.noise((2, 3, 4), 0.5, 0, 8))
     quiet, loud = (_begin(_trainer(bench, tmp_path / str(n), steps=2, noise=n), bench) for n in (0.0, 0.5))
     quiet.train()
     loud.train()
@@ -148,6 +150,6 @@ def test_noise_is_the_same_again_and_changes_the_step(bench, tmp_path):
 
 
 def test_self_written_questions_count_as_answers(bench):
-    wider = corpus.with_questions(bench.store, np.array([0, 2]), 3)
+    wider = blocks.with_questions(bench.store, np.array([0, 2]), 3)
     assert wider.prompts[:4].tolist() == [3, 6, 3, 6]
     assert bench.store.prompts[0] == 6

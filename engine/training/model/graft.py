@@ -13,8 +13,8 @@ import mlx.core as mx
 import numpy as np
 
 from engine.errors import UsageError
-from engine.training import model, warmstart
-from engine.training.corpus import Floats
+from engine.training.data.blocks import Floats
+from engine.training.model import model, warmstart
 
 
 def flash_shape(shape: model.Shape) -> model.Shape:

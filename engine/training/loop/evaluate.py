@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from engine.training import corpus, model
-from engine.training.corpus import Ints, Store
-from engine.training.step import Frozen, whiten
+from engine.training.data import blocks
+from engine.training.data.blocks import Ints, Store
+from engine.training.loop.step import Frozen, whiten
+from engine.training.model import model
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +98,4 @@ def acceptance(
     return Acceptance(tokens, rounds, tuple(float(c) for c in counts / max(1, total)))
 
 
-__all__ = ["Acceptance", "acceptance", "accepted", "chain", "corpus", "walk"]
+__all__ = ["Acceptance", "acceptance", "accepted", "chain", "blocks", "walk"]

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.training import loss, model
-from engine.training.corpus import Batch
+from engine.training.data.blocks import Batch
+from engine.training.model import loss, model
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from engine.training.fastmath import exp, silu
-from engine.training.warmstart import Start
+from engine.training.model.fastmath import exp, silu
+from engine.training.model.warmstart import Start
 
 Params = dict[str, Any]
 _MASKED = -1e9

@@ -181,8 +181,8 @@ def _agreed() -> bool:
 
 
 def _explain(made: object, out: TextIO) -> None:
-    from engine.training.plot import clock, size
     from engine.training.run import Run
+    from engine.training.terminal_plot import clock, size
 
     assert isinstance(made, Run)
     found = made.estimate()
@@ -225,7 +225,7 @@ class Screen:
         self._began, self._first = time.monotonic(), -1
 
     def progress(self, done: int, total: int) -> None:
-        from engine.training.plot import bar, clock
+        from engine.training.terminal_plot import bar, clock
 
         self._first = done if self._first < 0 else self._first
         share = done / max(1, total)
@@ -235,8 +235,8 @@ class Screen:
         self._draw([f"  {bar(share)} {done} of {total}  {left}"])
 
     def report(self, report: object) -> None:
-        from engine.training.plot import bar, clock, curve
-        from engine.training.train import Report
+        from engine.training.loop.train import Report
+        from engine.training.terminal_plot import bar, clock, curve
 
         assert isinstance(report, Report)
         self._losses.append(report.loss)

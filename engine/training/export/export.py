@@ -16,9 +16,9 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from engine.training import model
-from engine.training.corpus import Ints
-from engine.training.step import Frozen
+from engine.training.data.blocks import Ints
+from engine.training.loop.step import Frozen
+from engine.training.model import model
 
 _QUANTISED = ("_proj.weight", "lm_head.weight", "markov_w1.weight", "markov_w2.weight")
 """`fc` stays in 16 bits: it carries the whitening, whose columns differ too much in size to share scales."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from engine.training.fastmath import exp_nonpositive
+from engine.training.model.fastmath import exp_nonpositive
 
 CHUNK = 256
 """Rows at a time: 256 x 5 000 float32 logits are 5 MB."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.training.corpus import Floats, Ints, Store
+from engine.training.data.blocks import Floats, Ints, Store
 
 
 class Start(NamedTuple):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.training.export import Origin
+from engine.training.export.export import Origin
+from engine.training.loop.accepted_length import Measured
+from engine.training.loop.train import Plan
 from engine.training.settings import Settings
-from engine.training.train import Plan
-from engine.training.verify import Measured
 
 
 def card(

@@ -19,8 +19,10 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
 
-from engine.training import corpus, evaluate, model, optimizer, step
-from engine.training.corpus import Ints, Store, Teacher
+from engine.training.data import blocks
+from engine.training.data.blocks import Ints, Store, Teacher
+from engine.training.loop import evaluate, optimizer, step
+from engine.training.model import model
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +120,13 @@ class Trainer:
 
     def _step(self, progress: float) -> step.Stats:
         plan = self.plan
-        chosen = corpus.choose(self.store, self.members, plan.sequences, plan.seed, self.done)
-        batch = corpus.blocks(
+        chosen = blocks.choose(self.store, self.members, plan.sequences, plan.seed, self.done)
+        batch = blocks.blocks(
             self.store, self.teacher, chosen, plan.anchors, self.shape.drafts, seed=plan.seed, step=self.done
         )
         noise = None
         if plan.noise:
-            noise = mx.array(corpus.noise(batch.features.shape, plan.noise, plan.seed, self.done))
+            noise = mx.array(blocks.noise(batch.features.shape, plan.noise, plan.seed, self.done))
         stats, grads = step.gradients(self.shape, self.params, self.frozen, batch, plan.weights, noise)
         rate = optimizer.schedule(progress, plan.rate)
         self.params, self.moments, _ = optimizer.update(

@@ -17,8 +17,8 @@ import numpy as np
 
 from engine.errors import NoSpace, UsageError
 from engine.targets.base import Target
-from engine.training import plot
-from engine.training.conversations import Conversation
+from engine.training import terminal_plot
+from engine.training.data.conversations import Conversation
 
 Progress = Callable[[int, int], None]
 """(tokens done, tokens in all)."""
@@ -131,7 +131,8 @@ def _file(path: Path, rows: int, columns: int) -> np.memmap:
         free = os.statvfs(path.parent).f_bavail * os.statvfs(path.parent).f_frsize
         if free < size:
             raise NoSpace(
-                f"The features take {plot.size(size)} and {plot.size(free)} are free; train on fewer conversations."
+                f"The features take {terminal_plot.size(size)} and {terminal_plot.size(free)} are free; "
+                "train on fewer conversations."
             )
         with path.open("ab") as file:
             file.truncate(size)

@@ -1,0 +1,1 @@
+"""What is written when training is done."""

@@ -1,0 +1,1 @@
+"""Steps, optimiser and evaluation."""

@@ -1,0 +1,1 @@
+"""The drafter that is being trained, and its loss."""
