@@ -15,21 +15,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.core import Event as Event
-    from engine.core import Failed as Failed
-    from engine.core import Finished as Finished
-    from engine.core import Piece as Piece
-    from engine.core import Prefilled as Prefilled
-    from engine.core import Prefilling as Prefilling
-    from engine.core import Request as Request
-    from engine.core import Round as Round
-    from engine.core import Sampling as Sampling
-    from engine.core import Source as Source
-    from engine.core import Tokens as Tokens
-    from engine.core import Usage as Usage
     from engine.engine import Engine as Engine
     from engine.errors import DsparkError as DsparkError
-    from engine.launch import load as load
+    from engine.load import load as load
+    from engine.types import Event as Event
+    from engine.types import Failed as Failed
+    from engine.types import Finished as Finished
+    from engine.types import Piece as Piece
+    from engine.types import Prefilled as Prefilled
+    from engine.types import Prefilling as Prefilling
+    from engine.types import Request as Request
+    from engine.types import Round as Round
+    from engine.types import Sampling as Sampling
+    from engine.types import Source as Source
+    from engine.types import Tokens as Tokens
+    from engine.types import Usage as Usage
 
 __version__ = "0.1.0"
 
@@ -40,7 +40,7 @@ if sys.path[:1] != [str(_HOME)]:
     sys.path.insert(0, str(_HOME))
 
 _NAMES = {
-    "load": "engine.launch",
+    "load": "engine.load",
     "Engine": "engine.engine",
     "DsparkError": "engine.errors",
     **dict.fromkeys(
@@ -58,7 +58,7 @@ _NAMES = {
             "Finished",
             "Failed",
         ),
-        "engine.core",
+        "engine.types",
     ),
 }
 

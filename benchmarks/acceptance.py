@@ -21,11 +21,11 @@ from engine import backend as backend  # before MLX, see its docstring
 
 # isort: split
 from engine.calibration.controlled_run import Run
-from engine.core import Request, Round, Sampling
 from engine.decoding.draft_length.policy import Full, Pinned
 from engine.drafters.chain import Chain
 from engine.engine import Engine
-from engine.launch import load
+from engine.load import load
+from engine.types import Request, Round, Sampling
 
 KINDS = ("chat", "code", "math")
 

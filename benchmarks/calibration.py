@@ -25,10 +25,10 @@ from engine import backend  # before MLX, see its docstring
 from speed import CHAT, COPY, Forced
 
 from engine.calibration.calibrator import load_per_core
-from engine.core import Request
 from engine.diagnostics.benchmark import Row, bench
 from engine.engine import Engine
-from engine.launch import load
+from engine.load import load
+from engine.types import Request
 
 
 def run(engine: Engine, args: argparse.Namespace) -> dict[str, list[Row]]:

@@ -22,9 +22,9 @@ from engine import backend  # isort: skip  (loads the BLAS, so it comes before a
 
 import mlx.core as mx
 
-from engine.core import Sampling
 from engine.drafters.load import load_drafter
 from engine.sampling.sampler import RowSampler
+from engine.types import Sampling
 
 HIDDEN, INNER, HEADS, KV, DIM, VOCAB, LAYERS, TAPS, RANK = 576, 1536, 9, 3, 64, 4096, 2, 3, 32
 

@@ -25,9 +25,9 @@ from local_server import serving
 from serving import PROMPTS
 
 from engine import backend
-from engine.core import Request, Tokens
 from engine.engine import Engine
-from engine.launch import load
+from engine.load import load
+from engine.types import Request, Tokens
 
 CLIENT = """
 import http.client, json, sys, time

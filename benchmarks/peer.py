@@ -35,12 +35,12 @@ def ours(target_folder: Path, drafter_folder: Path) -> Decode:
     """This engine's loop, on a thread set up as its own would be."""
     backend.compute_thread()
     from engine.calibration.controlled_run import Run
-    from engine.core import Request
     from engine.decoding.draft_length.policy import Full
     from engine.decoding.loop import Loop
     from engine.drafters.chain import Chain
     from engine.drafters.load import load_drafter
     from engine.targets.load import load_target
+    from engine.types import Request
 
     loaded = load_target(target_folder)
     drafter = load_drafter(drafter_folder, loaded.target, bits=0)

@@ -24,11 +24,11 @@ from engine import backend  # before MLX, see its docstring
 
 # isort: split
 from engine.calibration.calibrator import load_per_core
-from engine.core import Finished, Prefilled, Request, Tokens
 from engine.engine import Engine
-from engine.launch import load
+from engine.load import load
 from engine.prefix_cache.cache import PrefixCache
 from engine.prefix_cache.disk import DiskTier
+from engine.types import Finished, Prefilled, Request, Tokens
 
 SENTENCES = (
     "The harbour was quiet in the early morning.",

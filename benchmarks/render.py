@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.terminal import SIZE, idle, measured, resize, run_app
-from engine.core import Round, Tokens
+from engine.types import Round, Tokens
 
 if TYPE_CHECKING:
     from tui.app import ChatApp

@@ -30,12 +30,12 @@ import mlx.core as mx
 
 from engine.calibration.calibrator import load_per_core
 from engine.calibration.controlled_run import Run
-from engine.core import Request
 from engine.decoding.draft_length.policy import Full, Pinned
 from engine.diagnostics.benchmark import Spread
 from engine.drafters.chain import NONE
 from engine.engine import Engine
-from engine.launch import load
+from engine.load import load
+from engine.types import Request
 
 CHAT = (
     "Explain in a few sentences why the sky is blue during the day and red in the evening.",

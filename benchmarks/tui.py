@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.terminal import ROOT, Terminal, idle, measured, run_app
 
 if TYPE_CHECKING:
-    from engine.core import Event
+    from engine.types import Event
     from tui.app import ChatApp
 
 PROMPTS = (
@@ -87,7 +87,7 @@ class Marks:
         self.tokens = 0
 
     def hear(self, event: Event) -> None:
-        from engine.core import Tokens
+        from engine.types import Tokens
 
         if isinstance(event, Tokens):
             self.last = (time.perf_counter(), time.process_time())
@@ -167,7 +167,7 @@ class Asking:
         return marks
 
     async def _without(self, prompt: str) -> Marks:
-        from engine.core import Failed, Finished
+        from engine.types import Failed, Finished
 
         engine: Any = self._app.controller.engine
         marks, done = Marks(), asyncio.Event()

@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from engine import backend
     from engine.calibration.calibrator import load_per_core
-    from engine.core import Request
     from engine.diagnostics.benchmark import bench
+    from engine.types import Request
 
     prompts = read_prompts(args)
     busy, on_cpu = load_per_core(), backend.is_cpu()

@@ -15,8 +15,8 @@ from typing import Any, Protocol, TextIO
 from cli.progress import Reporter
 from cli.writer import Writer, wants_colour
 from engine.config import Config
-from engine.core import Request
 from engine.errors import UsageError
+from engine.types import Request
 
 
 class Ticket(Protocol):

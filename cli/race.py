@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from engine.calibration.calibrator import QUESTION
-    from engine.core import Request
     from engine.diagnostics.race import MOST, race
+    from engine.types import Request
 
     with opened(args) as (engine, meter):
         names = args.arms.split(",") if args.arms else list(engine.chains)[:MOST]

@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.core import Sampling
     from engine.diagnostics.certify import certify
+    from engine.types import Sampling
 
     prompts = read_prompts(args)
     caps = [_cap(text) for text in args.caps.split(",")]

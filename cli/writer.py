@@ -14,7 +14,7 @@ from typing import Any, Literal, TextIO
 
 from engine.chat.reasoning import Segment, ThinkSplitter
 from engine.chat.terminal_safe import Sanitizer
-from engine.core import Event, Failed, Finished, Round, Source, Tokens
+from engine.types import Event, Failed, Finished, Round, Source, Tokens
 
 Mode = Literal["text", "json", "jsonl"]
 _COLOURS = {Source.DRAFT: "\x1b[32m", Source.LOOKUP: "\x1b[36m", Source.TARGET: ""}

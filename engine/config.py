@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine import paths
-from engine.core import Request, Sampling
 from engine.errors import UsageError
+from engine.types import Request, Sampling
 
 ENV_PREFIX = "DSPARK_"
 MODEL = "the model"
@@ -120,7 +120,7 @@ class Config:
         return Request(tuple(prompt), max_tokens=self.max_tokens, sampling=self.sampling(), stop=self.stop, **more)
 
     def loading(self) -> dict[str, Any]:
-        """What `engine.launch.load` takes besides the model's and the drafter's name.
+        """What `engine.load.load` takes besides the model's and the drafter's name.
 
         Raises:
             UsageError: when an override is not KEY=VALUE.

@@ -24,7 +24,6 @@ from engine.calibration.summary import CalibrationView
 from engine.chat.images import Eye, Picture, Prompt, check_pictures
 from engine.chat.template import ChatFormat
 from engine.chat.tokenizer import Tokenizer
-from engine.core import Event, Failed, Finished, Request, Source, Tokens
 from engine.decoding.admission import Admission
 from engine.decoding.chunk_budget import STALL_MS, Pace
 from engine.decoding.draft_length.policy import CapPolicy, EngineCap, policy_for
@@ -42,6 +41,7 @@ from engine.prefix_cache.cache import PrefixCache, Stats
 from engine.sampling.sampler import RowSampler
 from engine.targets.base import Target, TargetSpec
 from engine.targets.load import Loaded
+from engine.types import Event, Failed, Finished, Request, Source, Tokens
 
 T = TypeVar("T")
 Progress = Callable[[str, float], None]

@@ -31,7 +31,7 @@ def open_session(
     Raises:
         DsparkError: with one sentence.
     """
-    from engine.launch import load
+    from engine.load import load
 
     hub.trust_remote_code(config.trust_remote_code)
     # Nobody asked for a cap: the measured policy, or the card, knows one.

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from engine.core import Event, Failed, Finished, Logprob, Prefilled, Prefilling, Request, Round, Source, Tokens
+from engine.types import Event, Failed, Finished, Logprob, Prefilled, Prefilling, Request, Round, Source, Tokens
 
 BACKLOG_CHARACTERS = 1 << 20
 """Unread text per request beyond which its reader counts as gone."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from engine.chat.reasoning import Segment
-from engine.core import Failed, Finished, Logprob, Piece, Prefilled, Prefilling, Tokens, Usage
+from engine.types import Failed, Finished, Logprob, Piece, Prefilled, Prefilling, Tokens, Usage
 from server.bridge import Ledger
 from server.errors import from_engine
 from server.model import (

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from engine.chat.tokenizer import Tokenizer
-from engine.core import Logprob
+from engine.types import Logprob
 from server.model import TokenLogprob
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")

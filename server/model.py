@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from engine.core import Source, Usage
+from engine.types import Source, Usage
 from server.errors import ApiError, bad
 
 Message = dict[str, Any]

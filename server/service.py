@@ -17,9 +17,9 @@ from typing import Any
 
 from engine.chat.images import Prompt as Seen
 from engine.chat.images import read_picture
-from engine.core import Request, Sampling
 from engine.engine import Engine
 from engine.errors import ImageUnsupported
+from engine.types import Request, Sampling
 from server import forcing
 from server.bridge import Channel
 from server.content import beginning

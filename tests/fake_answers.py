@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from engine.chat.reasoning import ThinkSplitter
-from engine.core import Event, Failed, Finished, Piece, Prefilled, Request, Round, Source, Tokens, Usage
+from engine.types import Event, Failed, Finished, Piece, Prefilled, Request, Round, Source, Tokens, Usage
 
 Script = list[tuple[Source, str]]
 CHAIN = "lookup+dspark"

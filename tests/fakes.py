@@ -12,9 +12,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.core import DenseQ, Proposal, Source
 from engine.kv_cache.base import State
 from engine.targets.base import Body, TargetSpec
+from engine.types import DenseQ, Proposal, Source
 
 
 class ByteTokenizer:
@@ -230,12 +230,12 @@ def make_sequence(
     **request: Any,
 ) -> Any:
     """A Sequence ready for Prefill; `cap` in the request pins the draft length."""
-    from engine.core import Request
     from engine.decoding.draft_length.policy import Full, Pinned
     from engine.decoding.sequence import Sequence as Seq
     from engine.decoding.stopping import Finish
     from engine.drafters.chain import NONE
     from engine.sampling.sampler import RowSampler
+    from engine.types import Request
 
     req = Request(list(prompt), id="r", **request)
     chain = chain or NONE
@@ -284,10 +284,10 @@ class Run:
         cache: Any = None,
         **kwargs: Any,
     ) -> None:
-        from engine.core import Round, Tokens
         from engine.decoding.batch import Batch
         from engine.decoding.loop import Loop
         from engine.decoding.prefill import Prefill
+        from engine.types import Round, Tokens
 
         self.sequence = make_sequence(target, prompt, chain, **kwargs)
         self.loop = loop or Loop(target)

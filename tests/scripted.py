@@ -23,7 +23,10 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.chat.template import ChatFormat
 from engine.chat.tokenizer import Tokenizer
-from engine.core import (
+from engine.decoding.stopping import Finish
+from engine.errors import ContextOverflow, EngineClosed
+from engine.targets.base import TargetSpec
+from engine.types import (
     Event,
     Failed,
     Finished,
@@ -36,9 +39,6 @@ from engine.core import (
     Tokens,
     Usage,
 )
-from engine.decoding.stopping import Finish
-from engine.errors import ContextOverflow, EngineClosed
-from engine.targets.base import TargetSpec
 
 CHATML = """
 {%- if tools %}<|im_start|>system

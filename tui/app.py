@@ -25,7 +25,7 @@ from textual.widgets import Static
 
 import themes
 from engine import paths
-from engine.core import Event, Failed, Finished, Tokens
+from engine.types import Event, Failed, Finished, Tokens
 from tui import crash, prefs, preview
 from tui.actions import Actions
 from tui.attaching import Attaching

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from engine.core import Event
+from engine.types import Event
 
 
 class Bridge:

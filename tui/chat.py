@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from engine.chat.reasoning import Segment, ThinkSplitter
 from engine.chat.terminal_safe import Sanitizer
-from engine.core import Event, Failed, Finished, Prefilled, Prefilling, Round, Tokens, Usage
+from engine.types import Event, Failed, Finished, Prefilled, Prefilling, Round, Tokens, Usage
 from tui.hindsight import Asked
 from tui.provenance import CODES, runs
 from tui.stats import Tally

@@ -13,8 +13,8 @@ from textual.content import Content
 
 from engine import paths
 from engine.chat.terminal_safe import clean
-from engine.core import Event
 from engine.errors import DsparkError
+from engine.types import Event
 from tui.chat import Chat, Status, Turn
 from tui.store import Store
 

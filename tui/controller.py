@@ -12,7 +12,7 @@ from pathlib import Path
 from engine.chat.images import Prompt as Seen
 from engine.chat.images import attached, described
 from engine.config import Config
-from engine.core import Event, Failed, Finished, Prefilled, Round
+from engine.types import Event, Failed, Finished, Prefilled, Round
 from tui.chat import Chat, Status, Turn
 from tui.engine_port import DrafterLike, EngineLike, Listener, TicketLike
 from tui.hindsight import asked

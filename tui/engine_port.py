@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from engine.chat.reasoning import ThinkSplitter
 from engine.config import Config
-from engine.core import Event, Media, Request, Source
 from engine.errors import Cancelled
+from engine.types import Event, Media, Request, Source
 
 Listener = Callable[[Event], None]
 

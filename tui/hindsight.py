@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.core import Request, Round, Sampling
+from engine.types import Request, Round, Sampling
 
 if TYPE_CHECKING:
     from engine.diagnostics.explain_round import Examination

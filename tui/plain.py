@@ -17,8 +17,8 @@ from typing import Any, TextIO
 
 from engine import paths
 from engine.chat.terminal_safe import clean
-from engine.core import Event, Tokens
 from engine.errors import DsparkError
+from engine.types import Event, Tokens
 from themes import Theme
 from tui import commands, completion, mentions, plain_models, reports
 from tui.chat import Chat, Status, Turn

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from engine.core import Source
+from engine.types import Source
 
 NONE = 0
 """Decoration that no token produced: bullets, borders, labels."""

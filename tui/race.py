@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from textual import work
 
 from engine.chat.images import Prompt as Seen
-from engine.core import Piece, Request
 from engine.errors import Cancelled, DsparkError
+from engine.types import Piece, Request
 from tui.screens.race import RaceScreen
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import json
 import zlib
 from typing import Any
 
-from engine.core import Prefilled, Round, Source, Usage
+from engine.types import Prefilled, Round, Source, Usage
 from tui import hindsight
 from tui.chat import Answer, Span, Status
 from tui.provenance import CODES, decode, encode

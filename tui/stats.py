@@ -10,7 +10,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engine.core import Round, Source
+from engine.types import Round, Source
 
 ORDER = (Source.DRAFT, Source.LOOKUP, Source.TARGET)
 EMA = 0.15

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.chat.terminal_safe import clean, one_line
-from engine.core import Round, Source
+from engine.types import Round, Source
 from tui.chat import Answer, Chat, Span, Status, Turn
 from tui.provenance import CODES, NAMES, encode
 from tui.stats import Tally

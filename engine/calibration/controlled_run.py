@@ -14,7 +14,6 @@ from typing import Any
 import mlx.core as mx
 
 from engine.chat.tokenizer import Tokenizer
-from engine.core import Event, Prefilled, Proposal, Request, Round, Source
 from engine.decoding.batch import Batch
 from engine.decoding.draft_length.policy import CapPolicy, RowView
 from engine.decoding.loop import Loop
@@ -26,6 +25,7 @@ from engine.drafters.chain import Chain
 from engine.kv_cache.quantized import QuantKV
 from engine.sampling.sampler import RowSampler
 from engine.targets.base import Target
+from engine.types import Event, Prefilled, Proposal, Request, Round, Source
 
 
 class Dial:

@@ -18,7 +18,6 @@ from typing import Any
 
 from engine.calibration.controlled_run import Run, Scripted
 from engine.chat.tokenizer import Tokenizer
-from engine.core import Request
 from engine.decoding.batch import Batch
 from engine.decoding.draft_length.acceptance import Acceptance, Prior
 from engine.decoding.draft_length.cost_model import Costs, Curve
@@ -26,6 +25,7 @@ from engine.decoding.loop import Loop
 from engine.drafters.base import Drafter
 from engine.drafters.chain import Chain
 from engine.errors import Cancelled
+from engine.types import Request
 
 Progress = Callable[[str, float], None]
 

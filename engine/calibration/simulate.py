@@ -14,10 +14,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from engine.core import Round, Source
 from engine.decoding.draft_length.cost_model import TYPICAL, Chances, Costs, Curve, best_cap, constant, knee, rate
 from engine.decoding.draft_length.policy import CapPolicy, RowView
 from engine.errors import UsageError
+from engine.types import Round, Source
 
 BUILT_IN = "m4pro"
 

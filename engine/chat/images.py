@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
-from engine.core import Media
 from engine.errors import ImageUnsupported, PictureUnreadable
+from engine.types import Media
 
 if TYPE_CHECKING:
     import mlx.core as mx

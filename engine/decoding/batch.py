@@ -13,11 +13,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.core import Proposal
 from engine.decoding.logprobs import LogprobRows
 from engine.decoding.sequence import Sequence
 from engine.drafters.base import Drafter
 from engine.kv_cache.base import State, Transaction
+from engine.types import Proposal
 
 
 class RowFailed(Exception):

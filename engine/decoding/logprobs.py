@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from engine.backend.host_values import float_table, floats, table
-from engine.core import Logprob
 from engine.decoding.verify import Verdict
+from engine.types import Logprob
 
 
 @dataclass(frozen=True, slots=True)

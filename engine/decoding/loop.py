@@ -14,7 +14,6 @@ from collections.abc import Sequence as Seq
 import mlx.core as mx
 
 from engine.backend.host_values import ints, table
-from engine.core import Event, Finished, Round, Source, Tokens
 from engine.decoding.batch import Batch, Flight, Row, blamed
 from engine.decoding.logprobs import logprob_rows, read_logprobs
 from engine.decoding.overlap import Idle
@@ -23,6 +22,7 @@ from engine.decoding.sequence import Sequence
 from engine.decoding.verify import accept
 from engine.drafters.chain import Chain
 from engine.targets.base import Target
+from engine.types import Event, Finished, Round, Source, Tokens
 
 
 class Loop:

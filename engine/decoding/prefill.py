@@ -15,7 +15,6 @@ from typing import Any
 import mlx.core as mx
 
 from engine import backend
-from engine.core import Event, Prefilled, Prefilling
 from engine.decoding.loop import observe
 from engine.decoding.sequence import Sequence
 from engine.drafters.backfill import backfill
@@ -23,6 +22,7 @@ from engine.drafters.base import Drafter
 from engine.kv_cache.base import Snapshot, State
 from engine.prefix_cache.cache import Hit, Mark, Match, PrefixCache
 from engine.targets.base import Target
+from engine.types import Event, Prefilled, Prefilling
 
 GPU_CHUNK = 2048
 """Attention kernels reach full speed at about this many rows (spec of the Metal backend)."""

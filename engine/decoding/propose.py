@@ -15,10 +15,10 @@ from typing import Any, cast
 import mlx.core as mx
 
 from engine.backend.host_values import ints
-from engine.core import Proposal
 from engine.decoding.batch import Row, blamed
 from engine.decoding.sequence import Sequence
 from engine.drafters.base import Drafter, DraftsTogether
+from engine.types import Proposal
 
 log = logging.getLogger("dspark.drafting")
 EMPTY = mx.array([], dtype=mx.int32)

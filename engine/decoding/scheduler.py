@@ -20,7 +20,6 @@ from typing import TypeVar
 import mlx.core as mx
 
 from engine import backend
-from engine.core import Event, Failed, Tokens
 from engine.decoding.admission import Admission, Need
 from engine.decoding.batch import Batch, RowFailed
 from engine.decoding.chunk_budget import Pace
@@ -31,6 +30,7 @@ from engine.errors import EngineClosed
 from engine.kv_cache.base import State
 from engine.prefix_cache.cache import PrefixCache
 from engine.targets.base import Target
+from engine.types import Event, Failed, Tokens
 
 T = TypeVar("T")
 log = logging.getLogger("dspark.scheduler")

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.core import Event, Media, Proposal, Request, Round, Source, Usage
 from engine.decoding.draft_length.policy import CapPolicy, RowView
 from engine.decoding.overlap import Starts
 from engine.decoding.stopping import Finish
@@ -21,6 +20,7 @@ from engine.drafters.base import Context, Drafter
 from engine.drafters.chain import Chain
 from engine.errors import UnknownDrafter
 from engine.sampling.sampler import RowSampler
+from engine.types import Event, Media, Proposal, Request, Round, Source, Usage
 
 Listener = Callable[[Event], None]
 Heard = Callable[[str, int], None]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Literal
 
 from engine.chat.tokenizer import Tokenizer
-from engine.core import Piece, Source
+from engine.types import Piece, Source
 
 Reason = Literal["stop", "length", "context"]
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from engine.core import DenseQ, Proposal, SparseQ
 from engine.sampling.sampler import RowSampler, log_of
+from engine.types import DenseQ, Proposal, SparseQ
 
 
 class Verdict(NamedTuple):

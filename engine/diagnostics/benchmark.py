@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from engine.core import Request, Round, Source
 from engine.diagnostics.equivalence import Verdict, compare
 from engine.diagnostics.race import comparable, split, start
 from engine.engine import Engine
 from engine.errors import Cancelled, UsageError
+from engine.types import Request, Round, Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.calibration.controlled_run import Run
-from engine.core import Request, Sampling
 from engine.decoding.draft_length.policy import Full, Pinned
 from engine.diagnostics.equivalence import Verdict, compare
 from engine.drafters.chain import NONE
 from engine.engine import Engine
 from engine.errors import Cancelled
+from engine.types import Request, Sampling
 
 CAPS: tuple[int | None, ...] = (1, 2, 4, None)
 """Draft lengths that are tried; None is the drafter's longest."""

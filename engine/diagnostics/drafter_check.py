@@ -18,7 +18,6 @@ import mlx.core as mx
 
 from engine.calibration.controlled_run import Positions, Run
 from engine.chat.tokenizer import Tokenizer
-from engine.core import Proposal, Request, Sampling, Source
 from engine.decoding.loop import Loop, columns
 from engine.drafters.base import Context
 from engine.drafters.chain import Chain
@@ -28,6 +27,7 @@ from engine.drafters.load import build
 from engine.errors import DrafterRefused
 from engine.sampling.sampler import RowSampler
 from engine.targets.base import Target
+from engine.types import Proposal, Request, Sampling, Source
 
 PROMPTS = (
     "Explain in two sentences why the sky is blue.",

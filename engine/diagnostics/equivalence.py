@@ -14,10 +14,10 @@ from typing import cast
 import mlx.core as mx
 
 from engine import backend
-from engine.core import Sampling
 from engine.decoding.prefill import default_chunk
 from engine.sampling.sampler import RowSampler, log_of
 from engine.targets.base import Target
+from engine.types import Sampling
 
 TIE_FLOAT32 = 0.02
 """Largest logit gap that rounding explains in float32, on logits of ordinary size."""

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 
 from engine.backend.host_values import float_table, table
-from engine.core import Round, Sampling
 from engine.drafters.base import Context, Drafter
 from engine.drafters.chain import Chain
 from engine.kv_cache.base import State
 from engine.prefix_cache.cache import PrefixCache
 from engine.sampling.sampler import RowSampler, transform
 from engine.targets.base import Target
+from engine.types import Round, Sampling
 
 if TYPE_CHECKING:
     from engine.engine import Engine

@@ -13,11 +13,11 @@ from typing import Any, cast
 from engine.calibration.calibrator import load_per_core
 from engine.calibration.controlled_run import Run
 from engine.calibration.record import BUSY
-from engine.core import Event, Piece, Request, Round, Source, Tokens
 from engine.decoding.draft_length.policy import EngineCap, policy_for
 from engine.diagnostics.equivalence import Verdict, compare
 from engine.engine import Engine
 from engine.errors import Cancelled, UsageError
+from engine.types import Event, Piece, Request, Round, Source, Tokens
 
 MOST = 4
 Progress = Callable[[str, float], None]

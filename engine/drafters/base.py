@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 
 import mlx.core as mx
 
-from engine.core import Proposal, Source
 from engine.sampling.sampler import RowSampler
+from engine.types import Proposal, Source
 
 
 class ContextSnapshot(Protocol):

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import mlx.core as mx
 
-from engine.core import Proposal, Source
 from engine.drafters.borrow import Lender
 from engine.drafters.checkpoint.config import DrafterConfig, LogSnr
 from engine.drafters.nn.attention import Blocks, ContextProjection, Rotary
@@ -19,6 +18,7 @@ from engine.drafters.nn.kv_cache import BlockContext, LayerRows
 from engine.drafters.nn.layers import make_layer
 from engine.drafters.nn.tensors import MASK_ROW, Matrix, Tensors
 from engine.sampling.sampler import RowSampler
+from engine.types import Proposal, Source
 
 CONTEXT_ROWS = 4096
 """Context of full-attention layers. Trained on short sequences, these heads accept less when they see more."""

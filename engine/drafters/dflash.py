@@ -10,13 +10,13 @@ from typing import ClassVar
 
 import mlx.core as mx
 
-from engine.core import DenseQ, Proposal, SparseQ
 from engine.drafters.block import CONTEXT_ROWS, BlockDrafter
 from engine.drafters.borrow import Lender
 from engine.drafters.checkpoint.config import DrafterConfig, Selector
 from engine.drafters.nn.kv_cache import BlockContext
 from engine.drafters.nn.tensors import Tensors
 from engine.sampling.sampler import Draws, RowSampler
+from engine.types import DenseQ, Proposal, SparseQ
 
 
 class CandidateSelector:

@@ -10,7 +10,6 @@ from typing import cast
 
 import mlx.core as mx
 
-from engine.core import DenseQ, Proposal, SparseQ
 from engine.drafters.block import CONTEXT_ROWS, BlockDrafter
 from engine.drafters.borrow import Lender
 from engine.drafters.checkpoint.config import DrafterConfig
@@ -18,6 +17,7 @@ from engine.drafters.nn.heads import ConfidenceHead, MarkovHead, cut_by_threshol
 from engine.drafters.nn.kv_cache import BlockContext
 from engine.drafters.nn.tensors import Matrix, Tensors
 from engine.sampling.sampler import Draws, RowSampler, interleave
+from engine.types import DenseQ, Proposal, SparseQ
 
 
 class DSpark(BlockDrafter):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from engine.core import Proposal, Source
 from engine.sampling.sampler import RowSampler
+from engine.types import Proposal, Source
 
 _MOD = (1 << 61) - 1
 _BASE = 1_000_003

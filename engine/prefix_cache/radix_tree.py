@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Tokens = npt.NDArray[np.int32]
 Hit = Literal["miss", "exact", "boundary", "anchor", "rung", "branch", "turn", "disk"]
-"""What served a request: see engine.core.Prefilled."""
+"""What served a request: see engine.types.Prefilled."""
 
 
 @dataclass(eq=False, slots=True)

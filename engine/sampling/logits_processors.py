@@ -11,7 +11,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from engine.core import Sampling
+from engine.types import Sampling
 
 
 class Processor(Protocol):

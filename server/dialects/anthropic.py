@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from engine.chat.template import EFFORTS
-from engine.core import Usage
+from engine.types import Usage
 from server.content import content, image_from_base64, image_from_uri, merge_calls, name_results, tool_call
 from server.dialects.base import Identity, decode
 from server.errors import bad

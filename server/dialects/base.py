@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from engine.chat.template import EFFORTS
-from engine.core import Usage
+from engine.types import Usage
 from server.errors import ApiError, bad, from_validation
 from server.model import Answer, Delta, fresh_id
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.core import Usage
+from engine.types import Usage
 from server import sse
 from server.dialects.base import Identity, add_usage, decode, openai_usage, sum_usage
 from server.dialects.openai_chat import Sampled

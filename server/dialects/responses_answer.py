@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.core import Usage
+from engine.types import Usage
 from server.dialects.base import Identity
 from server.errors import ApiError
 from server.model import Answer, Block, Chat, Done, fresh_id

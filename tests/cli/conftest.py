@@ -18,7 +18,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
         fake.loaded = {"model": model, **kwargs}
         return fake
 
-    monkeypatch.setattr("engine.launch.load", load)
+    monkeypatch.setattr("engine.load.load", load)
     return fake
 
 

@@ -168,8 +168,8 @@ def test_version_answers_fast():
 
 def test_public_names_resolve():
     import dspark_chat
-    from engine.core import Request
-    from engine.launch import load
+    from engine.load import load
+    from engine.types import Request
 
     assert dspark_chat.Request is Request
     assert dspark_chat.load is load

@@ -13,8 +13,8 @@ import pytest
 from fake_answers import FakeEngine, failing
 
 from cli.main import main
-from engine.core import Source
 from engine.errors import ContextOverflow, MemoryShort
+from engine.types import Source
 
 
 class Stdin(io.StringIO):

@@ -12,10 +12,10 @@ import mlx.core as mx
 import pytest
 from fakes import ScriptedDrafter
 
-from engine.core import Failed, Finished, Prefilled, Prefilling, Request, Round, Sampling, Source, Tokens
 from engine.engine import Engine, Options, open_engine
 from engine.errors import ContextOverflow, EngineClosed, UnknownDrafter, UsageError
 from engine.prefix_cache.cache import PrefixCache
+from engine.types import Failed, Finished, Prefilled, Prefilling, Request, Round, Sampling, Source, Tokens
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "targets" / "tiny-qwen3"
 EXPECTED = json.loads((GOLDEN / "golden" / "expected.json").read_text())

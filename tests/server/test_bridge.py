@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from scripted import Script
 
-from engine.core import Event, Finished, Piece, Prefilled, Prefilling, Source, Tokens, Usage
+from engine.types import Event, Finished, Piece, Prefilled, Prefilling, Source, Tokens, Usage
 from server.bridge import Channel
 
 READING: list[Event] = [Prefilling("r", 0, 9), Prefilling("r", 4, 9), Prefilled("r", 9, 0, 1.0)]

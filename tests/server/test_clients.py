@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from scripted import Script, call_text
 
-from engine.core import Request
+from engine.types import Request
 from server.settings import Settings
 
 pytestmark = pytest.mark.clients

@@ -12,9 +12,9 @@ from live_server import Live
 from PIL import Image
 
 from engine.chat.images import read_picture
-from engine.core import Request
 from engine.engine import Engine, Options, open_engine
 from engine.prefix_cache.cache import PrefixCache
+from engine.types import Request
 from server.settings import Settings
 from tests.tools.make_tiny_models import make
 

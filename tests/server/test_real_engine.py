@@ -264,7 +264,7 @@ FAMILIES = ("tiny-qwen3_5", "tiny-nemotron_h", "tiny-lfm2", "tiny-gemma4", "tiny
 @pytest.mark.parametrize("family", FAMILIES)
 def test_p03_every_layer_kind_keeps_rows_apart(family: str) -> None:
     """Greedy rows and seeded rows equal their solo runs, while others join, leave and are cancelled."""
-    from engine.core import Request, Sampling
+    from engine.types import Request, Sampling
 
     with open_engine(GOLDEN / "targets" / family, options=Options(max_batch=4, chunk=16)) as engine:
         wishes = [
@@ -294,7 +294,7 @@ def ids_of(engine: Engine, request: Any) -> tuple[int, ...]:
 @pytest.mark.parametrize("family", ["tiny-nemotron_h", "tiny-qwen3_5"])
 def test_o43_pairs_of_any_lengths_on_recurrent_models(family: str) -> None:
     """Padding and neighbours must not touch a recurrent state; nor may a row that leaves in mid prefill."""
-    from engine.core import Request
+    from engine.types import Request
 
     def prompt(length: int) -> list[int]:
         return [(11 * length + 5 * j) % 250 for j in range(length)]
@@ -331,7 +331,7 @@ def test_soak_with_cancels_stays_within_its_limits() -> None:
     import os
     import random
 
-    from engine.core import Request
+    from engine.types import Request
 
     def resident() -> int:
         if not os.path.exists("/proc/self/statm"):
@@ -386,7 +386,7 @@ class _Breaks:
 @pytest.mark.parametrize("where", ["trim", "rows"])
 @pytest.mark.parametrize("family", ["tiny-qwen3", "tiny-nemotron_h"])
 def test_a_row_that_fails_leaves_the_others_alone(family: str, where: str) -> None:
-    from engine.core import Failed, Request
+    from engine.types import Failed, Request
 
     def wish(i: int) -> Request:
         return Request([7 * i + 3, 9, 9, 9, 9], 30, stop_ids=frozenset(), drafter="lookup", cap=2)
@@ -406,7 +406,7 @@ def test_a_row_that_fails_leaves_the_others_alone(family: str, where: str) -> No
 
 
 def test_a_short_prompt_overtakes_a_long_one_that_is_being_read() -> None:
-    from engine.core import Prefilled, Request
+    from engine.types import Prefilled, Request
 
     ends: list[str] = []
     with open_engine(GOLDEN / "targets" / "tiny-nemotron_h", options=Options(max_batch=3, chunk=8)) as engine:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.chat.reasoning import THINK, ThinkSplitter
-from engine.core import Event, Failed, Finished, Piece, Prefilled, Request, Round, Source, Tokens, Usage
+from engine.types import Event, Failed, Finished, Piece, Prefilled, Request, Round, Source, Tokens, Usage
 from tui.engine_port import Listener, Progress
 
 

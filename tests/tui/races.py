@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from engine.core import Round, Source, Tokens
 from engine.diagnostics.equivalence import Verdict
 from engine.diagnostics.race import Arm, RaceResult
+from engine.types import Round, Source, Tokens
 from tests.tui.fakes import script
 
 SAID = "Speculative decoding lets a small model propose several tokens, which the large one checks in a single pass. "

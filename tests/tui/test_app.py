@@ -11,8 +11,8 @@ import pytest
 from textual import events
 
 from engine.config import Config
-from engine.core import Source
 from engine.errors import ContextOverflow, WeightsMissing
+from engine.types import Source
 from tests.tui.drive import ask, running, shown, type_text, wait_until
 from tests.tui.fakes import FakeDrafter, FakeEngine, script
 from tui.app import ChatApp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.core import Round, Source
+from engine.types import Round, Source
 from tests.tui.drive import ask, running, shown, wait_until
 from tests.tui.fakes import script
 from tui import records

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.core import Round, Source
+from engine.types import Round, Source
 from tests.tui.fakes import script
 from tui import compare
 from tui.charts import AXIS, Level, columns, number

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core import Event, Failed, Finished, Piece, Prefilled, Round, Source, Tokens, Usage
+from engine.types import Event, Failed, Finished, Piece, Prefilled, Round, Source, Tokens, Usage
 from tests.tui.drive import running, shown
 from tests.tui.fakes import FakeDrafter, FakeEngine
 from tui.chat import Answer, Status

@@ -7,7 +7,7 @@ import re
 import pytest
 from textual.content import Content
 
-from engine.core import Failed, Piece, Source, Tokens
+from engine.types import Failed, Piece, Source, Tokens
 from tests.tui.drive import ask, running, shown, wait_until
 from tests.tui.fakes import script
 from tui.chat import Answer, title_of

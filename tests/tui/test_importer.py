@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core import Source
+from engine.types import Source
 from tests.tui.fakes import script
 from themes import DEFAULT, load
 from tui import export, importer, turns_json

@@ -14,9 +14,9 @@ import pytest
 from textual.widgets import OptionList, Static
 
 from engine.config import Config
-from engine.core import Source
 from engine.diagnostics.model_preview import Choice, DrafterOutlook, Outlook
 from engine.errors import Cancelled, FetchError
+from engine.types import Source
 from tests.tui.drive import ask, running, shown, type_text, wait_until
 from tests.tui.fakes import FakeDrafter, FakeEngine, FakeSpec, script
 from tui.engine_port import Progress

@@ -13,8 +13,8 @@ from PIL import Image
 
 from engine.chat.images import Picture, Prompt
 from engine.config import Config
-from engine.core import Failed, Finished, Media, Usage
 from engine.errors import ImageUnsupported, PictureUnreadable
+from engine.types import Failed, Finished, Media, Usage
 from tests.tui.drive import running, shown, wait_until
 from tests.tui.fakes import FakeEngine, FakeSpec
 from tui import commands

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import Config
-from engine.core import Source
+from engine.types import Source
 from tests.tui.fakes import FakeEngine, loader
 from tui import completion
 from tui.options import Options

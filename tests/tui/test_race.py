@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from textual.widgets import Static
 
-from engine.core import Piece, Request, Source
 from engine.errors import Cancelled, UnknownDrafter
+from engine.types import Piece, Request, Source
 from tests.tui.drive import ask, running, shown, type_text, wait_until
 from tests.tui.fakes import script
 from tests.tui.races import LIE, SAID, TIE, arm, race

@@ -164,7 +164,7 @@ async def test_the_inspector_shows_what_was_computed_again(monkeypatch: pytest.M
 
 
 def test_what_was_asked_survives_in_the_store() -> None:
-    from engine.core import Request, Sampling
+    from engine.types import Request, Sampling
     from tui.chat import Answer
     from tui.hindsight import asked
     from tui.records import dump_answer, load_answer

@@ -12,7 +12,7 @@ import pytest
 from engine import config as declared
 from engine import paths
 from engine.config import Config
-from engine.core import Finished, Usage
+from engine.types import Finished, Usage
 from tests.tui.drive import ask, running, shown, type_text
 from tests.tui.fakes import FakeEngine
 from tui import commands, settings

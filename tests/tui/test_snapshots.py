@@ -11,8 +11,8 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from engine.config import Config
-from engine.core import Round, Source
 from engine.diagnostics.explain_round import Chance, Examination, Place
+from engine.types import Round, Source
 from tests.tui.drive import ask, wait_until
 from tests.tui.fakes import FakeEngine, loader, script
 from tui.app import ChatApp

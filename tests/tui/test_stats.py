@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core import Round, Source
+from engine.types import Round, Source
 from tests.tui.fakes import script
 from tui.stats import Tally, bar, human, percentages, spark, speed_up
 

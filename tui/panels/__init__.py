@@ -8,7 +8,7 @@ from typing import Any
 
 from textual.content import Content
 
-from engine.core import Prefilled
+from engine.types import Prefilled
 from tui.chat import Answer
 from tui.engine_port import DrafterLike
 from tui.stats import Tally

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from engine.core import Source
+from engine.types import Source
 from tui.charts import columns
 from tui.panels import Figures, Panel, dim, lines
 from tui.stats import moving, spark

@@ -8,7 +8,7 @@ from operator import mul
 
 from textual.content import Content
 
-from engine.core import Source
+from engine.types import Source
 from tui.charts import columns
 from tui.panels import Figures, Panel, dim, lines
 from tui.stats import Position, bar

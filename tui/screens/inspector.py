@@ -20,7 +20,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from engine.chat.terminal_safe import clean
-from engine.core import Round
+from engine.types import Round
 from tui.chat import Answer
 from tui.provenance import NAMES
 from tui.trace import Decode

@@ -22,8 +22,8 @@ from engine.chat.terminal_safe import clean, one_line
 from tui.stats import bar
 
 if TYPE_CHECKING:
-    from engine.core import Piece
     from engine.diagnostics.race import Arm, RaceResult
+    from engine.types import Piece
 
 FRAME = 1 / 12
 STEP = 1000.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.core import Source
+from engine.types import Source
 from tui.certificate import certificate
 from tui.chat import Answer, Status
 from tui.markdown.lines import BLANK, Flow, Line

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.core import Source
+from engine.types import Source
 from tui.stats import BARS, Tick
 
 FLAT = 4

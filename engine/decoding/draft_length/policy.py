@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from engine.core import Round, Source
 from engine.decoding.draft_length.controller import Controller, CopyController
 from engine.decoding.draft_length.cost_model import Costs, derived_cap
 from engine.decoding.draft_length.learned import Memory
+from engine.types import Round, Source
 
 FALLBACK = 2
 """Cap of an unmeasured pair whose drafter drafts one token after another."""

@@ -18,8 +18,8 @@ import numpy as np
 
 from engine import backend
 from engine.chat.images import Picture, Prompt
-from engine.core import Media
 from engine.errors import ImageUnsupported, WeightsMissing
+from engine.types import Media
 
 PROCESSING = "mlx_vlm.models.muse_glimmer.processing_muse_glimmer"
 PARTS = ("vision_tower", "vision_adapter", "vision_projection")

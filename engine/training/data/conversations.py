@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.chat.template import ChatFormat
-from engine.core import Failed, Finished, Request, Round, Sampling
 from engine.engine import Engine
 from engine.errors import UsageError
+from engine.types import Failed, Finished, Request, Round, Sampling
 
 Progress = Callable[[int, int], None]
 

@@ -14,7 +14,6 @@ from typing import Any
 import mlx.core as mx
 
 from engine.chat.tokenizer import Tokenizer
-from engine.core import Request, Round, Sampling
 from engine.decoding.batch import Batch
 from engine.decoding.draft_length.policy import Pinned
 from engine.decoding.loop import Loop
@@ -26,6 +25,7 @@ from engine.drafters.chain import NONE, Chain
 from engine.drafters.load import load_drafter
 from engine.sampling.sampler import RowSampler
 from engine.targets.base import Target
+from engine.types import Request, Round, Sampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ import pytest
 from fakes import tiny_llama
 from live_server import Live
 
-from engine.core import Event, Finished, Prefilled, Request, Round
 from engine.decoding.admission import Admission, rows_budget
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.load import load_drafter
 from engine.drafters.prompt_lookup import Lookup
 from engine.engine import Engine, Options, open_engine
 from engine.errors import RequestTooLarge
+from engine.types import Event, Finished, Prefilled, Request, Round
 from server.settings import Settings
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -12,12 +12,12 @@ import mlx.core as mx
 import pytest
 from fakes import TableTarget, make_sequence
 
-from engine.core import Event, Finished, Prefilling, Round
 from engine.decoding.chunk_budget import FIRST, LEAST, Pace
 from engine.decoding.loop import Loop
 from engine.decoding.scheduler import Plan, Scheduler
 from engine.kv_cache.base import State
 from engine.targets.base import Body
+from engine.types import Event, Finished, Prefilling, Round
 
 VOCAB = 32
 PROMPT = 3000

@@ -10,9 +10,9 @@ from fakes import Run, ScriptedDrafter, counting_target, tiny_llama
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core import Round, Sampling, Source
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
+from engine.types import Round, Sampling, Source
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 

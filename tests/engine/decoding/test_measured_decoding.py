@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from fakes import ScriptedDrafter
 
-from engine.core import Piece, Request, Sampling, Source
 from engine.diagnostics.benchmark import bench
 from engine.diagnostics.certify import certify
 from engine.diagnostics.equivalence import compare
 from engine.diagnostics.race import comparable, race
 from engine.engine import Engine, open_engine
 from engine.errors import Cancelled, UnknownDrafter, UsageError
+from engine.types import Piece, Request, Sampling, Source
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "targets" / "tiny-qwen3"
 EXPECTED = json.loads((GOLDEN / "golden" / "expected.json").read_text())

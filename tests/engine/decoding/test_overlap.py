@@ -10,13 +10,13 @@ from fakes import FixedIdle, ListContext, Run, ScriptedDrafter, tiny_llama
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core import Sampling, Source
 from engine.decoding.batch import RowFailed
 from engine.decoding.draft_length.policy import Full, Pinned, RowView
 from engine.decoding.loop import Loop
 from engine.decoding.overlap import Idle, Starts
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.prompt_lookup import Lookup
+from engine.types import Sampling, Source
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 

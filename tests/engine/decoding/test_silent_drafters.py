@@ -11,10 +11,10 @@ import mlx.core as mx
 import pytest
 from fakes import ScriptedDrafter
 
-from engine.core import Request
 from engine.decoding.silent_drafters import PATIENCE, Silence
 from engine.drafters.load import load_drafter
 from engine.engine import Engine, open_engine
+from engine.types import Request
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 TARGET = GOLDEN / "targets" / "tiny-qwen3"

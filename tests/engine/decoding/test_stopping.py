@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.chat.tokenizer import REPLACEMENT, Tokenizer
-from engine.core import Piece, Source
 from engine.decoding.stopping import Finish
+from engine.types import Piece, Source
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "targets" / "tiny-qwen3"
 NASTY = "héllo — 中文字 👩‍👩‍👧‍👦 🇩🇪 e\u0301 \u200d\ufe0f [/foo] \x1b[2J ‮rtl‬\ttab\r\n"

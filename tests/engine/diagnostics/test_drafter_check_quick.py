@@ -13,7 +13,7 @@ from engine.config import Config
 from engine.diagnostics import drafter_check_quick
 from engine.drafters.checkpoint import Checkpoint, read_checkpoint
 from engine.drafters.checkpoint.config import DrafterConfig
-from engine.launch import load
+from engine.load import load
 from tests.engine.drafters.golden import GOLDEN, Golden, golden_target
 
 Relabel = Callable[[DrafterConfig], DrafterConfig]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from engine import launch
+from engine import load
 from engine.config import Config
-from engine.core import Request
 from engine.errors import UnknownDrafter, UnsupportedModel, UsageError
 from engine.kv_cache.quantized import QuantKV
 from engine.targets.self_check import Verdict
+from engine.types import Request
 from tests.tools.make_tiny_models import make
 
 
@@ -28,11 +28,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def opened(folder: Path, **kwargs: Any) -> Any:
-    return launch.load(str(folder), fetch=False, cache_bytes=0, **kwargs)
+    return load.load(str(folder), fetch=False, cache_bytes=0, **kwargs)
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, offer: Any) -> None:
-    monkeypatch.setattr(launch, "cached_probe", lambda *_: Verdict(offer, "It does not roll back (P4)."))
+    monkeypatch.setattr(load, "cached_probe", lambda *_: Verdict(offer, "It does not roll back (P4)."))
 
 
 def test_a_model_that_passes_offers_everything_and_the_verdict_is_kept(folder: Path, home: Path) -> None:

@@ -9,12 +9,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine.core import Proposal, Request, Round, Sampling
 from engine.diagnostics.explain_round import Examination, Replay, examine
 from engine.drafters.load import load_drafter
 from engine.engine import Engine, Options, open_engine
 from engine.prefix_cache.cache import PrefixCache
 from engine.sampling.sampler import RowSampler, transform
+from engine.types import Proposal, Request, Round, Sampling
 from tests.engine.drafters.golden import GOLDEN, Golden
 
 NAMES = ("dspark-qwen3", "dflash-zlab-swa")

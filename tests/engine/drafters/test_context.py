@@ -144,8 +144,8 @@ def test_restore_past_the_end_is_an_error() -> None:
 
 
 def drafts(drafter: Any, context: BlockContext) -> list[int]:
-    from engine.core import Sampling
     from engine.sampling.sampler import RowSampler
+    from engine.types import Sampling
 
     return drafter.propose(context, 5, drafter.max_draft, RowSampler(Sampling(), [0], s.V)).tokens.tolist()
 

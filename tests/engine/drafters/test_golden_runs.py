@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from fakes import Run
 
-from engine.core import Round
 from engine.drafters.chain import Chain
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
+from engine.types import Round
 from tests.engine.drafters.golden import DRAFTERS, Golden, golden_target
 
 EVERY = os.environ.get("DSPARK_GOLDEN") == "all"

@@ -8,9 +8,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine.core import DenseQ, Sampling, SparseQ
 from engine.drafters.nn.kv_cache import BlockContext
 from engine.sampling.sampler import RowSampler
+from engine.types import DenseQ, Sampling, SparseQ
 from tests.engine.drafters.golden import DRAFTERS, Golden
 
 GREEDY = RowSampler(Sampling(), [0], 384)

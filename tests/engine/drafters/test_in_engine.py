@@ -9,10 +9,10 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from engine.core import Failed, Finished, Prefilled, Request, Round
 from engine.drafters.load import load_drafter
 from engine.engine import Engine, Options, open_engine
 from engine.prefix_cache.cache import PrefixCache
+from engine.types import Failed, Finished, Prefilled, Request, Round
 from tests.engine.drafters import synthetic as s
 from tests.engine.drafters.golden import GOLDEN, Golden
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from fakes import Run
 
-from engine.core import Sampling
 from engine.drafters.chain import Chain
 from engine.drafters.checkpoint import read_checkpoint
 from engine.drafters.checkpoint.config import LayerRule
@@ -23,6 +22,7 @@ from engine.drafters.dspark import DSpark
 from engine.drafters.load import load_drafter
 from engine.errors import DrafterRefused, WeightsDamaged, WeightsMissing
 from engine.sampling.sampler import RowSampler
+from engine.types import Sampling
 from tests.engine.drafters import synthetic as s
 from tests.engine.drafters.golden import Golden, TableLender, golden_target
 

@@ -13,12 +13,12 @@ from fakes import Run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core import Sampling
 from engine.drafters.chain import Chain
 from engine.drafters.checkpoint import Checkpoint, read_checkpoint
 from engine.drafters.load import build, load_drafter
 from engine.drafters.nn.heads import cut_by_threshold, cut_by_value
 from engine.sampling.sampler import RowSampler
+from engine.types import Sampling
 from tests.engine.drafters import synthetic as s
 from tests.engine.drafters.golden import GOLDEN, Golden, golden_target
 

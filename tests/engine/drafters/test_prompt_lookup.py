@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.backend.host_values import ints
-from engine.core import Sampling, Source
 from engine.drafters.chain import Chain
 from engine.drafters.prompt_lookup import LongDraftGate, Lookup, LookupContext, LookupSettings
 from engine.sampling.sampler import RowSampler
+from engine.types import Sampling, Source
 from tests.engine.drafters.golden import GOLDEN
 
 CASES = json.loads((GOLDEN / "lookup" / "lookup.json").read_text())["cases"]

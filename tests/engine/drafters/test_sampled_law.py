@@ -15,10 +15,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine.core import Sampling, SparseQ
 from engine.decoding.verify import accept
 from engine.drafters.load import load_drafter
 from engine.sampling.sampler import RowSampler, transform
+from engine.types import Sampling, SparseQ
 from tests.engine.drafters import synthetic as s
 
 PENDING, DRAFTS, BATCH = 5, 2, 250

@@ -10,12 +10,12 @@ import mlx.core as mx
 import pytest
 from fakes import Run
 
-from engine.core import Sampling
 from engine.decoding.draft_length.cost_model import Costs, Curve
 from engine.decoding.draft_length.policy import Adaptive
 from engine.decoding.loop import Loop
 from engine.drafters.chain import Chain
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
+from engine.types import Sampling
 from tests.engine.drafters.golden import DRAFTERS, Golden, golden_target
 
 READERS = ("tolist", "item", "__array__", "__int__", "__float__", "__bool__", "__index__")

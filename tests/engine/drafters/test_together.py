@@ -9,13 +9,13 @@ import pytest
 from fakes import ByteTokenizer
 
 from engine.calibration.controlled_run import Run
-from engine.core import Request, Round, Sampling
 from engine.decoding.batch import Batch, RowFailed
 from engine.decoding.draft_length.policy import Pinned
 from engine.decoding.loop import Loop
 from engine.drafters.chain import Chain
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
 from engine.sampling.sampler import RowSampler
+from engine.types import Request, Round, Sampling
 from tests.engine.drafters.golden import DRAFTERS, Golden, golden_target
 
 CAPS = (7, 2, 5)

@@ -139,7 +139,7 @@ def test_files_name_no_code(tmp_path: Path) -> None:
         "os:system",
         "engine.drafters.prompt_lookup:Lookup",
         "engine.drafters.prompt_lookup:nothing",
-        "engine.core:Request",
+        "engine.types:Request",
     ):
         with pytest.raises(ValueError, match=r"not read|no data class"):
             unpack({"class": name, "fields": {}}, arrays)

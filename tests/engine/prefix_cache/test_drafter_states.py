@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from engine.core import Finished, Prefilled, Request, Round
 from engine.drafters.load import load_drafter
 from engine.engine import Engine, Options, open_engine
 from engine.prefix_cache.cache import PrefixCache
 from engine.prefix_cache.disk import DiskTier
+from engine.types import Finished, Prefilled, Request, Round
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 DRAFTERS = ("dspark-qwen3", "dflash-zlab-swa")

@@ -16,13 +16,13 @@ import pytest
 from fakes import ScriptedDrafter
 
 from engine.backend.memory_pressure import PressureGuard
-from engine.core import Failed, Finished, Prefilled, Prefilling, Request
 from engine.decoding.scheduler import Scheduler
 from engine.engine import Engine, Options, open_engine
 from engine.kv_cache.base import Snapshot
 from engine.prefix_cache.cache import PrefixCache
 from engine.prefix_cache.disk import DiskTier
 from engine.targets.load import load_target
+from engine.types import Failed, Finished, Prefilled, Prefilling, Request
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "targets"
 FAMILIES = [

@@ -9,9 +9,9 @@ import mlx.core as mx
 import pytest
 from fakes import Run, tiny_llama
 
-from engine.core import Media
 from engine.decoding.sequence import numbers
 from engine.prefix_cache.cache import PrefixCache
+from engine.types import Media
 
 MARK, ROW = 60, 61
 ROWS = 6

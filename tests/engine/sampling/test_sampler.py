@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stats import chi_square_p
 
-from engine.core import DenseQ, Proposal, Sampling, SparseQ
 from engine.decoding.verify import by_equality, by_rejection
 from engine.drafters.chain import Chain
 from engine.sampling.sampler import Purpose, RowSampler, log_of, transform
+from engine.types import DenseQ, Proposal, Sampling, SparseQ
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sampling"
 DRAWS = 200_000

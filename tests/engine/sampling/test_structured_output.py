@@ -12,11 +12,11 @@ import pytest
 from fakes import ScriptedDrafter
 from jsonschema import validate
 
-from engine.core import Finished, Request, Round, Sampling
 from engine.drafters.load import load_drafter
 from engine.engine import Engine, Options, open_engine
 from engine.errors import UsageError
 from engine.sampling.structured_output import Gate, Grammars
+from engine.types import Finished, Request, Round, Sampling
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

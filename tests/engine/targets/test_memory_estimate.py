@@ -117,8 +117,8 @@ def test_an_unloaded_model_is_gone(tmp_path: Path) -> None:
     import gc
     import weakref
 
-    from engine.core import Request
     from engine.engine import open_engine
+    from engine.types import Request
 
     folder = make("qwen3_5", tmp_path / "m")
     engine = open_engine(folder)

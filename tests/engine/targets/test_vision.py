@@ -16,7 +16,6 @@ from PIL import Image
 
 from engine.chat.images import Picture, Prompt, read_picture
 from engine.chat.template import ChatFormat
-from engine.core import Finished, Prefilled, Request
 from engine.drafters.backfill import backfill
 from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
@@ -27,6 +26,7 @@ from engine.prefix_cache.cache import PrefixCache
 from engine.targets.families import muse_vision
 from engine.targets.families.muse_vision import MuseEye
 from engine.targets.load import Loaded, load_target
+from engine.types import Finished, Prefilled, Request
 from tests.tools.make_tiny_drafters import make_drafter
 from tests.tools.tiny_configs import token_id
 

@@ -9,12 +9,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine.core import Sampling
 from engine.sampling.sampler import RowSampler
 from engine.training.data import blocks
 from engine.training.data.blocks import Store, Teacher
 from engine.training.loop import step
 from engine.training.model import model, warmstart
+from engine.types import Sampling
 
 HIDDEN, VOCAB, DRAFT, TAPS = 32, 40, 24, (1, 3)
 

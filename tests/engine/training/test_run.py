@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from train import train
 
-from engine.core import Finished, Request
 from engine.drafters.load import load_drafter
 from engine.engine import Options, open_engine
 from engine.errors import DsparkError, NoSpace, UsageError
@@ -23,6 +22,7 @@ from engine.training.loop import step
 from engine.training.model import graft, model
 from engine.training.run import Run
 from engine.training.settings import Settings
+from engine.types import Finished, Request
 
 
 @pytest.fixture(scope="module")

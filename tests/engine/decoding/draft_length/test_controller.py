@@ -7,12 +7,12 @@ import statistics
 import pytest
 
 from engine.calibration.simulate import play, tokens_per_s
-from engine.core import Source
 from engine.decoding.draft_length.acceptance import Prior
 from engine.decoding.draft_length.controller import PROBE_BUDGET
 from engine.decoding.draft_length.cost_model import Chances, Costs, Curve, constant, distinct_experts
 from engine.decoding.draft_length.learned import Memory
 from engine.decoding.draft_length.policy import Adaptive, CapPolicy, Pinned
+from engine.types import Source
 
 MACHINES = {
     "flat": {w: 100 + 0.5 * w for w in range(1, 17)},

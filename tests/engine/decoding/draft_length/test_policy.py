@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core import Round, Source
 from engine.decoding.draft_length.acceptance import Prior
 from engine.decoding.draft_length.cost_model import Costs, Curve
 from engine.decoding.draft_length.learned import Book, Memory
 from engine.decoding.draft_length.policy import FALLBACK, Adaptive, Derived, Full, Pinned, RowView, policy_for
+from engine.types import Round, Source
 
 COSTS = Costs(Curve.of({1: 10, 8: 12}), Curve.of({1: 1}))
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from engine import backend, hub, paths
 from engine.calibration.calibrator import LOOKUP
-from engine.core import Source
 from engine.decoding.admission import rows_budget
 from engine.decoding.chunk_budget import STALL_MS
 from engine.decoding.draft_length.policy import EngineCap
@@ -31,6 +30,7 @@ from engine.targets.base import TargetSpec
 from engine.targets.families.dense import MlxTarget
 from engine.targets.memory_estimate import USABLE
 from engine.targets.self_check import Verdict, cached_probe
+from engine.types import Source
 
 log = logging.getLogger("dspark.launch")
 
