@@ -12,7 +12,7 @@ import uvicorn
 
 from engine.engine import Engine
 from server.app import App
-from server.holder import Holder
+from server.generation.engine_holder import Holder
 from server.run import uvicorn_config
 from server.settings import Settings
 

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         stream=sys.stderr,
     )
     from server.app import App
-    from server.holder import Holder
+    from server.generation.engine_holder import Holder
     from server.run import Server, listen
 
     sockets = [listen(settings)]
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace, config: Config) -> Any:
-    from server.guard import is_loopback
+    from server.http.middleware import is_loopback
     from server.settings import Settings
 
     keys = [*args.api_key, *os.environ.get(ENV_KEY, "").split()]

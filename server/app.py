@@ -18,21 +18,25 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from server.admin import Admin
-from server.dialects import anthropic, openai_chat, openai_completions, openai_responses, responses_answer
-from server.dialects.anthropic_stream import MessageStream
-from server.dialects.base import Identity, Stream
-from server.dialects.chat_stream import ChatStream
-from server.dialects.responses_stream import ResponseStream
+from server.api import completions
+from server.api.admin import Admin
+from server.api.anthropic import request as anthropic
+from server.api.anthropic.stream import MessageStream
+from server.api.base import Identity, Stream
+from server.api.chat_completions import request as openai_chat
+from server.api.chat_completions.stream import ChatStream
+from server.api.responses import answer as responses_answer
+from server.api.responses import request as openai_responses
+from server.api.responses.stream import ResponseStream
 from server.errors import ApiError, from_engine
-from server.guard import Guard, error_body
-from server.holder import Holder
+from server.generation.engine_holder import Holder
+from server.generation.response_store import Store
+from server.generation.service import Generation, Service
+from server.http.middleware import Guard, error_body
+from server.http.sse import EventStream, gone
 from server.metrics import Metrics
-from server.model import Answer, Broken, Chat
-from server.service import Generation, Service
 from server.settings import Settings
-from server.sse import EventStream, gone
-from server.store import Store
+from server.types import Answer, Broken, Chat
 
 log = logging.getLogger("dspark.server")
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
@@ -70,9 +74,7 @@ class App:
         self.store = Store(settings.stored)
         self.admin = Admin(self.service)
         self._chat = Dialect("chatcmpl-", openai_chat.parse, openai_chat.answer, ChatStream)
-        self._completions = Dialect(
-            "cmpl-", openai_completions.parse, openai_completions.answer, openai_completions.CompletionStream
-        )
+        self._completions = Dialect("cmpl-", completions.parse, completions.answer, completions.CompletionStream)
         self._messages = Dialect("msg_", anthropic.parse, anthropic.answer, MessageStream)
         self._responses = Dialect("resp_", self._parse_response, self._answer_response, self._response_stream)
 

@@ -11,7 +11,7 @@ import httpx
 import uvicorn
 
 from server.app import App
-from server.holder import Holder
+from server.generation.engine_holder import Holder
 from server.run import uvicorn_config
 from server.settings import Settings
 

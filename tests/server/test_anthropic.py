@@ -251,9 +251,9 @@ def test_a12_keys(start: Any) -> None:
 def test_a12_keys_are_compared_in_constant_time() -> None:
     import inspect
 
-    from server import guard
+    from server.http import middleware
 
-    assert "hmac.compare_digest" in inspect.getsource(guard._matches)
+    assert "hmac.compare_digest" in inspect.getsource(middleware._matches)
 
 
 def test_a13_routes_as_the_agent_uses_them(start: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from scripted import Script
 
 from engine.types import Event, Finished, Piece, Prefilled, Prefilling, Source, Tokens, Usage
-from server.bridge import Channel
+from server.generation.channel import Channel
 
 READING: list[Event] = [Prefilling("r", 0, 9), Prefilling("r", 4, 9), Prefilled("r", 9, 0, 1.0)]
 TEXT = Tokens("r", (Piece("x", Source.TARGET, 1, 9, 0),))

@@ -20,8 +20,8 @@ from sse_reader import events
 
 from engine.prefix_cache.cache import PrefixCache
 from engine.prefix_cache.disk import DiskTier
+from server.http.sse import EventStream
 from server.settings import Settings
-from server.sse import EventStream
 from tests.engine.prefix_cache.made import snapshot
 
 USER = [{"role": "user", "content": "hi"}]

@@ -17,7 +17,7 @@ PROGRAM = """
 import sys
 from scripted import Script, ScriptedEngine
 from server.app import App
-from server.holder import Holder
+from server.generation.engine_holder import Holder
 from server.run import Server
 from server.settings import Settings
 settings = Settings(port=int(sys.argv[1]), grace=3)

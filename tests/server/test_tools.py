@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.model import Answer, CallArguments, Tool
-from server.tools import FAMILIES, family_of
-from server.tools.base import coerce
+from server.tool_calls import FAMILIES, family_of
+from server.tool_calls.base import coerce
+from server.types import Answer, CallArguments, Tool
 
 TOOLS = [
     Tool(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from server import sse
-from server.dialects.base import Identity
-from server.dialects.responses_answer import (
+from server.api.base import Identity
+from server.api.responses.answer import (
     Echo,
     call_item,
     custom_input,
@@ -19,7 +18,8 @@ from server.dialects.responses_answer import (
     text_part,
 )
 from server.errors import ApiError
-from server.model import Block, CallArguments, CallEnd, CallStart, Chat, Delta, Done, Reasoning, Text, fresh_id
+from server.http import sse
+from server.types import Block, CallArguments, CallEnd, CallStart, Chat, Delta, Done, Reasoning, Text, fresh_id
 
 
 class ResponseStream:

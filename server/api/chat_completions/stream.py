@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from engine.types import Usage
-from server import sse
-from server.dialects.base import Identity, openai_usage, sum_usage
-from server.dialects.openai_chat import REASONS, logprobs_block
+from server.api.base import Identity, openai_usage, sum_usage
+from server.api.chat_completions.request import REASONS, logprobs_block
 from server.errors import ApiError
-from server.model import CallArguments, CallStart, Chat, Delta, Done, Progress, Reasoning, Text
+from server.http import sse
+from server.types import CallArguments, CallStart, Chat, Delta, Done, Progress, Reasoning, Text
 
 
 class ChatStream:

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.chat.tokenizer import Tokenizer
 from engine.types import Logprob
-from server.model import TokenLogprob
+from server.types import TokenLogprob
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from server.tools.base import NotACall, Reading, ToolParser, coerce, dump, partial_tail, property_schema, quoted
+from server.tool_calls.base import NotACall, Reading, ToolParser, coerce, dump, partial_tail, property_schema, quoted
 
 QUOTE = '<|"|>'
 

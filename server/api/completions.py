@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from engine.types import Usage
-from server import sse
-from server.dialects.base import Identity, add_usage, decode, openai_usage, sum_usage
-from server.dialects.openai_chat import Sampled
+from server.api.base import Identity, add_usage, decode, openai_usage, sum_usage
+from server.api.chat_completions.request import Sampled
 from server.errors import ApiError, bad
-from server.model import Answer, Chat, Delta, Done, Text, TokenLogprob, positive, stops, top_count
+from server.http import sse
+from server.types import Answer, Chat, Delta, Done, Text, TokenLogprob, positive, stops, top_count
 
 
 class _Request(Sampled, kw_only=True):

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.sampling.structured_output import JSON_OPTIONS
-from server.model import Tool
-from server.tools.base import schema_types
-from server.tools.gemma4 import QUOTE
-from server.tools.markup import ATEM, MINICPM, QWEN_CODER, Syntax
+from server.tool_calls.base import schema_types
+from server.tool_calls.gemma4 import QUOTE
+from server.tool_calls.tagged import ATEM, MINICPM, QWEN_CODER, Syntax
+from server.types import Tool
 
 TokenId = Callable[[str], int | None]
 """Id of a text that is one added token, else None."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from server.tools.base import ToolParser
-from server.tools.gemma4 import Gemma4Parser
-from server.tools.hermes import HermesParser
-from server.tools.lfm2 import Lfm2Parser
-from server.tools.markup import AtemParser, MiniCpmParser, QwenCoderParser
+from server.tool_calls.base import ToolParser
+from server.tool_calls.gemma4 import Gemma4Parser
+from server.tool_calls.hermes import HermesParser
+from server.tool_calls.lfm2 import Lfm2Parser
+from server.tool_calls.tagged import AtemParser, MiniCpmParser, QwenCoderParser
 
 FAMILIES: dict[str, type[ToolParser]] = {
     "hermes": HermesParser,

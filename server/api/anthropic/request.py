@@ -14,10 +14,10 @@ import msgspec
 
 from engine.chat.template import EFFORTS
 from engine.types import Usage
-from server.content import content, image_from_base64, image_from_uri, merge_calls, name_results, tool_call
-from server.dialects.base import Identity, decode
+from server.api.base import Identity, decode
 from server.errors import bad
-from server.model import (
+from server.generation.content import content, image_from_base64, image_from_uri, merge_calls, name_results, tool_call
+from server.types import (
     Answer,
     Chat,
     Done,

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from server.model import CallArguments, CallEnd, CallStart, Delta, Text, Tool, fresh_id
+from server.types import CallArguments, CallEnd, CallStart, Delta, Text, Tool, fresh_id
 
 Reading = Generator[None, None, Any]
 """A step of a parser: yields when it needs more text, returns its result."""

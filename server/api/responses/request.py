@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from server.content import content, merge_calls, name_results, picture, tool_call
-from server.dialects.base import decode, effort_of
-from server.dialects.responses_answer import JOINT, Echo
+from server.api.base import decode, effort_of
+from server.api.responses.answer import JOINT, Echo
 from server.errors import bad, from_validation
-from server.model import (
+from server.generation.content import content, merge_calls, name_results, picture, tool_call
+from server.types import (
     Chat,
     Format,
     Image,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.types import Usage
-from server.dialects.base import Identity
+from server.api.base import Identity
 from server.errors import ApiError
-from server.model import Answer, Block, Chat, Done, fresh_id
+from server.types import Answer, Block, Chat, Done, fresh_id
 
 JOINT = "__"
 """Between a namespace and its tool in the name that the model sees."""

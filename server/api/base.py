@@ -11,7 +11,7 @@ import msgspec
 from engine.chat.template import EFFORTS
 from engine.types import Usage
 from server.errors import ApiError, bad, from_validation
-from server.model import Answer, Delta, fresh_id
+from server.types import Answer, Delta, fresh_id
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 
-from server.tools.base import NotACall, Reading, Source, ToolParser, dump
+from server.tool_calls.base import NotACall, Reading, Source, ToolParser, dump
 
 
 def json_string(source: Source) -> Generator[None, None, str]:

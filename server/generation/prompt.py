@@ -18,10 +18,10 @@ from engine.sampling.logits_processors import Processor
 from engine.sampling.structured_output import Gate, Grammars
 from engine.sampling.thinking_budget import ReasoningLimit
 from server.errors import bad
-from server.model import Chat, Message, Tool
 from server.settings import Settings
-from server.tools import family_of
-from server.tools.grammar import forced, taught, untaught
+from server.tool_calls import family_of
+from server.tool_calls.grammar import forced, taught, untaught
+from server.types import Chat, Message, Tool
 
 _grammars: weakref.WeakKeyDictionary[Engine, Grammars] = weakref.WeakKeyDictionary()
 _grammars_lock = threading.Lock()

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Generator
 from typing import Any
 
-from server.tools.base import NotACall, Reading, ToolParser, coerce, dump, property_schema
+from server.tool_calls.base import NotACall, Reading, ToolParser, coerce, dump, property_schema
 
 
 class Lfm2Parser(ToolParser):

@@ -10,9 +10,10 @@ from typing import Protocol
 
 from engine.chat.reasoning import Segment
 from engine.types import Failed, Finished, Logprob, Piece, Prefilled, Prefilling, Tokens, Usage
-from server.bridge import Ledger
 from server.errors import from_engine
-from server.model import (
+from server.generation.channel import Ledger
+from server.tool_calls.base import ToolParser
+from server.types import (
     Broken,
     CallArguments,
     CallEnd,
@@ -26,7 +27,6 @@ from server.model import (
     Text,
     TokenLogprob,
 )
-from server.tools.base import ToolParser
 
 
 class Splitter(Protocol):

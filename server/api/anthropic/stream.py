@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from engine.types import Usage
-from server import sse
-from server.dialects.anthropic import SIGNATURE, reason_of, usage_block
-from server.dialects.base import Identity
+from server.api.anthropic.request import SIGNATURE, reason_of, usage_block
+from server.api.base import Identity
 from server.errors import ApiError
-from server.model import CallArguments, CallStart, Chat, Delta, Done, Reasoning, Started, Text
+from server.http import sse
+from server.types import CallArguments, CallStart, Chat, Delta, Done, Reasoning, Started, Text
 
 
 class MessageStream:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from server.tools.base import (
+from server.tool_calls.base import (
     NotACall,
     Reading,
     ToolParser,

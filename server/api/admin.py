@@ -11,10 +11,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server.dialects.base import decode
+from server.api.base import decode
 from server.errors import ApiError, bad
-from server.model import Chat
-from server.service import Service
+from server.generation.service import Service
+from server.types import Chat
 
 
 class _Load(msgspec.Struct):

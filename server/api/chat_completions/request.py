@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from server.content import content, name_results, picture, tool_call
-from server.dialects.base import Identity, add_usage, decode, effort_of, openai_usage, reasoning_tokens
+from server.api.base import Identity, add_usage, decode, effort_of, openai_usage, reasoning_tokens
 from server.errors import bad
-from server.model import (
+from server.generation.content import content, name_results, picture, tool_call
+from server.types import (
     Answer,
     Chat,
     Format,

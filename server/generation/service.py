@@ -20,17 +20,17 @@ from engine.chat.images import read_picture
 from engine.engine import Engine
 from engine.errors import ImageUnsupported
 from engine.types import Request, Sampling
-from server import forcing
-from server.bridge import Channel
-from server.content import beginning
 from server.errors import ApiError, bad, from_engine, too_long
-from server.generate import Choice, Plain, Splitter
-from server.holder import Holder
-from server.logprobs import TokenBytes
+from server.generation import prompt as forcing
+from server.generation.channel import Channel
+from server.generation.choice import Choice, Plain, Splitter
+from server.generation.content import beginning
+from server.generation.engine_holder import Holder
+from server.generation.logprobs import TokenBytes
 from server.metrics import Metrics
-from server.model import Broken, Chat, Delta, fresh_id
 from server.settings import Settings
-from server.tools import FAMILIES, family_of
+from server.tool_calls import FAMILIES, family_of
+from server.types import Broken, Chat, Delta, fresh_id
 
 log = logging.getLogger("dspark.server")
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from server.errors import bad
-from server.model import Image, Message
+from server.types import Image, Message
 
 _DATA_URI = re.compile(r"data:(image/[\w.+-]+)?(?:;[\w=.-]+)*;base64,", re.IGNORECASE)
 

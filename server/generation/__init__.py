@@ -1,0 +1,1 @@
+"""From a parsed request to engine events and back. Knows no dialect."""

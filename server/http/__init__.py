@@ -1,0 +1,1 @@
+"""The wire: middleware and event streams. Knows no dialect."""
