@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from cli.parser import parser, read_settings
-from cli.table import COMMANDS, Command
+from cli.registry import COMMANDS, Command
 from engine.errors import DsparkError, UsageError
 
 ENV_TRACE = "DSPARK_TRACEBACK"
@@ -69,10 +69,10 @@ def _chat(argv: list[str]) -> int:
     if not args.quiet:
         for note in config.notes:
             complain(note, 0)
-    from cli.oneshot import is_one_shot
+    from cli.commands.answer import is_one_shot
 
     if is_one_shot(args):
-        from cli.oneshot import run
+        from cli.commands.answer import run
 
         if args.resume or args.continue_last:
             raise UsageError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.table import COMMANDS
+from cli.registry import COMMANDS
 from dspark_chat import __version__
 from engine import config as settings
 

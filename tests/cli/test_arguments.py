@@ -14,7 +14,7 @@ import pytest
 from fake_answers import FakeEngine
 
 from cli.main import main
-from cli.table import COMMANDS
+from cli.registry import COMMANDS
 from engine import config as settings
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.completion import INSTALL, commands
+from cli.commands.completion import INSTALL, commands
 from cli.main import main
-from cli.table import COMMANDS
+from cli.registry import COMMANDS
 
 
 def script(shell: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from cli.oneshot import make_request
+from cli.commands.answer import make_request
 from engine.config import Config
 from engine.engine import open_engine
 from engine.errors import ImageUnsupported, PictureUnreadable

@@ -84,7 +84,7 @@ def live(start: Any) -> Any:
 
 
 def claude_env(live: Any) -> dict[str, str]:
-    from cli.agents import Place, claude_environment
+    from cli.commands.agents import Place, claude_environment
 
     place = Place(live.url, "local", "local-model", 200_000)
     return {**claude_environment(place), "DISABLE_AUTOUPDATER": "1"}
@@ -111,7 +111,7 @@ def test_c01_c02_claude_code_runs_a_tool_and_continues(
 
 
 def test_c03_codex_runs_a_tool(clients: Path, live: Any, tmp_path: Path) -> None:
-    from cli.agents import Place, codex_options
+    from cli.commands.agents import Place, codex_options
 
     program = binary(
         clients, "@openai/codex-linux-x64/vendor/*/codex/codex", "@openai/codex*/**/bin/codex", ".bin/codex"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from cli.measured import table
+from cli.common import table
 from engine.errors import UsageError
 
 

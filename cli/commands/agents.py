@@ -14,7 +14,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
-from cli.serve import ENV_KEY
+from cli.commands.serve import ENV_KEY
 from engine.errors import DsparkError, UsageError
 
 _NO_KEY = "local"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from cli.agents import add_place, codex_options, find, start
-from cli.serve import ENV_KEY
+from cli.commands.agents import add_place, codex_options, find, start
+from cli.commands.serve import ENV_KEY
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from cli.measured import add_common, add_prompts, encode, opened, read_prompts, table
+from cli.common import add_common, add_prompts, encode, opened, read_prompts, table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

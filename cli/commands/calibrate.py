@@ -6,7 +6,7 @@ import argparse
 import json
 from dataclasses import asdict
 
-from cli.measured import add_common, opened, table
+from cli.common import add_common, opened, table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from cli.measured import add_common, encode, opened, table
+from cli.common import add_common, encode, opened, table
 from engine.chat.terminal_safe import clean
 
 BAR = 40

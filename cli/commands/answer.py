@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from cli.answer_writer import Writer, wants_colour
 from cli.progress import Reporter
-from cli.writer import Writer, wants_colour
 from engine.config import Config
 from engine.errors import UsageError
 from engine.types import Request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cli.agents import add_place, claude_environment, find, start
+from cli.commands.agents import add_place, claude_environment, find, start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from cli.parser import parser as chat_parser
-from cli.table import COMMANDS
+from cli.registry import COMMANDS
 from engine import config as settings
 
 NAME = "dspark-chat"
