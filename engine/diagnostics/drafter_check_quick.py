@@ -1,8 +1,8 @@
 """A glance at a drafter when it is first loaded for a model: is it read from the right row, with the right rope?
 
 P6 of the checks at load (P1 to P5 are the model's own, engine/targets/self_check.py): the target reads a fixed text
-once, and the drafter's first drafts at some places of it are held against what the target says there, under the readings that
-go wrong most often. A warning and never a switch; `dspark-chat probe` looks longer and at more.
+once, and the drafter's first drafts at some places of it are held against what the target says there, under the
+readings that go wrong most often. A warning and never a switch; `dspark-chat probe` looks longer and at more.
 """
 
 from __future__ import annotations

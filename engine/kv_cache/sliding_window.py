@@ -2,8 +2,8 @@
 
 The ring buffers in common use overwrite the oldest row when one row is appended, and after an undone block take
 rejected rows for live ones (the stock cache fails `tests/engine/kv_cache/test_matrix.py`). Here rows stay in order,
-older rows than the window are hidden by slice and mask, and the buffer is compacted only when it is full, before a round
-begins.
+older rows than the window are hidden by slice and mask, and the buffer is compacted only when it is full, before a
+round begins.
 """
 
 from __future__ import annotations
