@@ -1,8 +1,12 @@
-"""Settings that every test relies on, made before MLX is imported anywhere."""
+"""Settings that every test relies on, made before MLX is imported anywhere. No outcome may depend on chance, on the
+clock or on how busy the machine is."""
 
 import os
+import random
 from collections.abc import Iterator
 
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")  # `make test` runs two processes: with more threads they fight for the cores
 os.environ.setdefault("MLX_DISABLE_COMPILE", "1")
 os.environ.setdefault("DSPARK_BLAS", "stock")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -10,6 +14,20 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest
 
 from engine import backend  # noqa: F401  (must come before mlx)
+from tests import cases
+
+cases.register()
+
+import mlx.core as mx
+import numpy as np
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Whoever draws without a key or a generator of its own draws the same in every run and in any order of tests."""
+    random.seed(0)
+    np.random.seed(0)
+    mx.random.seed(0)
 
 
 @pytest.fixture(autouse=True, scope="session")

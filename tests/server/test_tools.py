@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from server.tool_calls import FAMILIES, family_of
 from server.tool_calls.base import coerce
 from server.types import Answer, CallArguments, Tool
+from tests.cases import examples
 
 TOOLS = [
     Tool(
@@ -104,7 +105,7 @@ def test_o35_any_chunking_gives_the_same_calls(family: str, text: str, wanted: l
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_random_cuts(data: st.DataObject) -> None:
     family, text, wanted = data.draw(st.sampled_from(CASES))
     cuts = sorted(data.draw(st.sets(st.integers(1, len(text) - 1), max_size=12)))
@@ -112,7 +113,7 @@ def test_random_cuts(data: st.DataObject) -> None:
 
 
 @given(st.sampled_from(sorted(FAMILIES)), st.text(alphabet='<>|tool_call/{}[]"\\:,=fgn \n', max_size=80))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_no_text_is_an_exception(family: str, text: str) -> None:
     for opener in FAMILIES[family].openers:
         parse(family, [opener + text])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tui.chips import Chips
@@ -14,7 +14,6 @@ from tui.history import Form, History, Search
 LONG = "\n".join(f"line {i}" for i in range(214))
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(min_size=1), max_size=4), st.text(max_size=20))
 def test_what_is_sent_is_what_was_pasted(pastes: list[str], typed: str) -> None:
     chips = Chips()

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.types import Event, Failed, Finished, Piece, Prefilled, Round, Source, Tokens, Usage
+from tests.cases import examples
 from tests.tui.drive import running, shown
 from tests.tui.fakes import FakeDrafter, FakeEngine
 from tui.chat import Answer, Status
@@ -99,7 +100,7 @@ def check(answer: Answer, rounds: list[Round]) -> None:
 
 
 @given(st.lists(SHAPES, min_size=1, max_size=40), ENDS)
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_every_number_adds_up(shapes: list[Shape], end: str) -> None:
     answer, rounds = Answer(), []
     for event in stream(shapes, end):

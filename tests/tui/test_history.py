@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tui.graphemes import next_boundary, previous_boundary
@@ -48,7 +48,6 @@ def test_search() -> None:
 
 
 @given(st.text(st.sampled_from("aé漢👩\u200d👧🇫🇷\u0301🏽\ufe0f"), max_size=20))
-@settings(deadline=None)
 def test_graphemes_partition_the_text(text: str) -> None:
     at, bounds = 0, [0]
     while at < len(text):

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.types import Source
+from tests.cases import examples
 from tests.tui.fakes import script
 from themes import DEFAULT, load
 from tui import export, importer, turns_json
@@ -161,7 +162,7 @@ def test_odd_details_cost_the_detail_only(change: dict[str, Any]) -> None:
     turns_json.document(chat)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
@@ -172,7 +173,7 @@ def test_any_json_is_a_chat_or_a_sentence(data: Any) -> None:
         assert importer.parse(json.dumps(data if isinstance(data, dict | list) else [data])).turns
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.text(st.sampled_from("#* >`UserAsitnY:\n\x1b[你"), max_size=80))
 def test_any_text_is_a_chat_or_a_sentence(text: str) -> None:
     with suppress(ImportRefused):

@@ -9,6 +9,7 @@ import pytest
 from textual.pilot import Pilot
 
 from engine import paths
+from tests.tui.album import settle, waiting
 from tests.tui.drive import ask, running, shown, wait_until
 from tests.tui.fakes import FakeEngine, script
 from tui.app import ChatApp
@@ -145,3 +146,19 @@ async def test_the_key_row_shows_whole_keys_only(width: int) -> None:
         await pilot.resize_terminal(width, 30)
         await pilot.pause()
         assert [key for key in keys if key.visible] == seen
+
+
+@pytest.mark.parametrize("width", [60, 61, 120])
+async def test_the_key_row_rests_when_it_is_drawn(width: int) -> None:
+    """Hidden keys have no place: whoever waits until all have one never ends, and takes a core."""
+    async with running(size=(width, 18)) as (app, pilot, engine):
+        ticket = await ask(pilot, engine, "q")
+        ticket.prefilled()
+        ticket.finish()
+        await wait_until(pilot, lambda: not app.controller.busy)
+        for key in ("f1", "escape", "f3", "escape"):
+            await pilot.press(key)
+            await settle(pilot)
+            for _ in range(5):
+                await pilot.pause()
+                assert not waiting(app)

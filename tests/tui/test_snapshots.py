@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input
 
 from engine.config import Config
 from engine.diagnostics.explain_round import Chance, Examination, Place
 from engine.types import Round, Source
+from tests.tui.album import SIZES, THEMES, Album, settle
 from tests.tui.drive import ask, wait_until
 from tests.tui.fakes import FakeEngine, loader, script
 from tui.app import ChatApp
 from tui.options import Options
-
-SIZES = {"120x36": (120, 36), "80x24": (80, 24), "60x20": (60, 20)}
-THEMES = ("dspark-dark", "dspark-light", "ansi-dark")
 
 ANSWER = """Speculative decoding lets a **small draft model** propose several tokens that the target then
 verifies in *one* pass:
@@ -53,86 +48,53 @@ class FixedApp(ChatApp):
         super().flush()
 
 
-def app(engine: FakeEngine, theme: str) -> FixedApp:
-    return FixedApp(Options(Config(), theme=theme, loader=loader(engine)))
+def app(engine: FakeEngine) -> FixedApp:
+    return FixedApp(Options(Config(), theme=THEMES[0], loader=loader(engine)))
 
 
-def conversation(engine: FakeEngine, *keys: str, width: int | None = None) -> Callable[[Pilot[Any]], Any]:
-    async def before(pilot: Pilot[Any]) -> None:
-        chat = pilot.app
-        assert isinstance(chat, ChatApp)
-        await wait_until(pilot, lambda: chat.controller.engine is not None)
-        first = await ask(pilot, engine, "explain speculative decoding")
-        first.prefilled()
-        first.say(*script(ANSWER))
-        first.finish()
-        await wait_until(pilot, lambda: not chat.controller.busy)
-        second = await ask(pilot, engine, "and copy the first line")
-        second.prefilled(cached=200)
-        second.say(*script(COPIED, source=Source.LOOKUP))
-        second.finish()
-        await wait_until(pilot, lambda: not chat.controller.busy and not chat._draining)
-        await pilot.pause()
-        await pilot.press(*keys)
-        await settle(pilot)
-        chat.clear_notifications()
-        await settle(pilot)
-
-    return before
+async def converse(pilot: Pilot[Any], engine: FakeEngine, *keys: str) -> None:
+    """Two answers, and then the keys."""
+    chat = pilot.app
+    assert isinstance(chat, ChatApp)
+    await wait_until(pilot, lambda: chat.controller.engine is not None)
+    first = await ask(pilot, engine, "explain speculative decoding")
+    first.prefilled()
+    first.say(*script(ANSWER))
+    first.finish()
+    await wait_until(pilot, lambda: not chat.controller.busy)
+    second = await ask(pilot, engine, "and copy the first line")
+    second.prefilled(cached=200)
+    second.say(*script(COPIED, source=Source.LOOKUP))
+    second.finish()
+    await wait_until(pilot, lambda: not chat.controller.busy)
+    await settle(pilot)
+    await pilot.press(*keys)
 
 
-async def settle(pilot: Pilot[Any]) -> None:
-    """Wait until two looks at the screen, a moment apart, show the same. A blinking cursor never would."""
-    for field in pilot.app.screen.query(Input):
-        field.cursor_blink = False
-    seen = ""
-    for _ in range(60):
-        await pilot.pause(0.1)
-        now = re.sub(r"terminal-\d+", "", pilot.app.export_screenshot())
-        if now == seen:
-            return
-        seen = now
-
-
-everywhere = pytest.mark.parametrize(("size", "theme"), [(s, t) for s in SIZES for t in THEMES])
-
-
-@everywhere
-def test_conversation(snap_compare: Any, size: str, theme: str) -> None:
+async def test_conversation(album: Album) -> None:
     engine = FakeEngine(manual=True)
-    assert snap_compare(app(engine, theme), terminal_size=SIZES[size], run_before=conversation(engine))
+    async with album.scene(app(engine)) as pilot:
+        await converse(pilot, engine)
 
 
-@everywhere
-def test_trace(snap_compare: Any, size: str, theme: str) -> None:
+async def test_trace(album: Album) -> None:
     engine = FakeEngine(manual=True)
-    before = conversation(engine, "f4", "f4")
-    assert snap_compare(app(engine, theme), terminal_size=SIZES[size], run_before=before)
+    async with album.scene(app(engine)) as pilot:
+        await converse(pilot, engine, "f4", "f4")
 
 
-@everywhere
-def test_welcome(snap_compare: Any, size: str, theme: str) -> None:
-    engine = FakeEngine(manual=True)
-
-    async def before(pilot: Pilot[Any]) -> None:
+async def test_welcome(album: Album) -> None:
+    async with album.scene(app(FakeEngine(manual=True))) as pilot:
         await wait_until(pilot, lambda: pilot.app.controller.engine is not None)  # type: ignore[attr-defined]
-        await settle(pilot)
-
-    assert snap_compare(app(engine, theme), terminal_size=SIZES[size], run_before=before)
 
 
-@everywhere
-def test_load_failure(snap_compare: Any, size: str, theme: str) -> None:
+async def test_load_failure(album: Album) -> None:
     def load(_: object) -> FakeEngine:
         raise RuntimeError("There are no weights in [/models/x]; download the model again.")
 
-    failing = FixedApp(Options(Config(), theme=theme, loader=load))
-
-    async def before(pilot: Pilot[Any]) -> None:
+    failing = FixedApp(Options(Config(), theme=THEMES[0], loader=load))
+    async with album.scene(failing) as pilot:
         await wait_until(pilot, lambda: bool(failing.load_error))
-        await settle(pilot)
-
-    assert snap_compare(failing, terminal_size=SIZES[size], run_before=before)
 
 
 def examined(round: Round) -> Examination:
@@ -156,11 +118,15 @@ SCREENS = {
 }
 
 
-@everywhere
+AFRESH = ("blocks", "inspector")
+"""What these have in view depends on the size at which one got there."""
+
+
 @pytest.mark.parametrize("screen", SCREENS)
-def test_screens(snap_compare: Any, monkeypatch: pytest.MonkeyPatch, size: str, theme: str, screen: str) -> None:
+async def test_screens(album: Album, monkeypatch: pytest.MonkeyPatch, screen: str) -> None:
     monkeypatch.setattr("tui.screens.sessions.age", lambda then, now=None: "just now")
     monkeypatch.setattr("tui.hindsight.Hindsight.known", lambda self, round: examined(round))
-    engine = FakeEngine(manual=True)
-    before = conversation(engine, *SCREENS[screen])
-    assert snap_compare(app(engine, theme), terminal_size=SIZES[size], run_before=before)
+    for sizes in [[size] for size in SIZES] if screen in AFRESH else [list(SIZES)]:
+        engine = FakeEngine(manual=True)
+        async with album.scene(app(engine), screen, sizes) as pilot:
+            await converse(pilot, engine, *SCREENS[screen])

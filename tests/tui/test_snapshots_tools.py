@@ -8,23 +8,21 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from textual.pilot import Pilot
 
 from engine.config import Config
 from engine.diagnostics import doctor
+from tests.tui.album import THEMES, Album
 from tests.tui.drive import wait_until
 from tests.tui.fakes import FakeEngine, loader
 from tests.tui.races import TIE, race
 from tests.tui.test_models import FakeModels
-from tests.tui.test_snapshots import FixedApp, conversation, settle
+from tests.tui.test_snapshots import FixedApp, converse
 from tui.options import Options
 from tui.preview import HalfBlocks
 from tui.screens.models import ModelsScreen
 from tui.screens.picture import PictureScreen
 from tui.screens.race import RaceScreen
 
-SIZES = {"120x36": (120, 36), "80x24": (80, 24), "60x20": (60, 20)}
-THEMES = ("dspark-dark", "dspark-light", "ansi-dark")
 CURVES: Any = SimpleNamespace(
     curve=[(1, 134.0), (2, 143.0), (4, 149.0), (8, 156.0), (16, 206.0), (32, 306.0)],
     draft=[(1, 10.0), (3, 12.0), (7, 15.0)], knee=8, cap=7, rate=12.0, plain=7.1, speedup=1.69,
@@ -43,34 +41,25 @@ FACTS = [
     ),
 ]
 
-matrix = pytest.mark.parametrize(("size", "theme"), [(s, t) for s in SIZES for t in THEMES])
+
+def tool_app(engine: FakeEngine) -> FixedApp:
+    return FixedApp(Options(Config(), theme=THEMES[0], loader=loader(engine), models=FakeModels()))
 
 
-def tool_app(engine: FakeEngine, theme: str) -> FixedApp:
-    return FixedApp(Options(Config(), theme=theme, loader=loader(engine), models=FakeModels()))
-
-
-@matrix
-def test_models(snap_compare: Any, size: str, theme: str) -> None:
-    app = tool_app(FakeEngine(manual=True), theme)
-
-    async def before(pilot: Pilot[Any]) -> None:
+async def test_models(album: Album) -> None:
+    app = tool_app(FakeEngine(manual=True))
+    async with album.scene(app) as pilot:
         await wait_until(pilot, lambda: app.controller.engine is not None)
         await pilot.press("f2")
         await wait_until(pilot, lambda: isinstance(app.screen, ModelsScreen) and app.screen._choices is not None)
         await pilot.press("down")
         await wait_until(pilot, lambda: "memory 3.0 GB" in str(app.screen.query_one("#detail").render()))
-        await settle(pilot)
-
-    assert snap_compare(app, terminal_size=SIZES[size], run_before=before)
 
 
-@matrix
-def test_race(snap_compare: Any, size: str, theme: str) -> None:
-    app = tool_app(FakeEngine(manual=True), theme)
+async def test_race(album: Album) -> None:
+    app = tool_app(FakeEngine(manual=True))
     app.racer = lambda *_: race(second=TIE)
-
-    async def before(pilot: Pilot[Any]) -> None:
+    async with album.scene(app) as pilot:
         await wait_until(pilot, lambda: app.controller.engine is not None)
         app.composer.insert("explain speculative decoding")
         await pilot.press("f7")
@@ -79,51 +68,32 @@ def test_race(snap_compare: Any, size: str, theme: str) -> None:
         assert isinstance(screen, RaceScreen)
         screen.playing = False
         screen.set_clock(900.0)
-        await settle(pilot)
-
-    assert snap_compare(app, terminal_size=SIZES[size], run_before=before)
 
 
-@matrix
 @pytest.mark.parametrize("panel", ["rate", "calibration", "drafters"])
-def test_chart(snap_compare: Any, size: str, theme: str, panel: str) -> None:
+async def test_chart(album: Album, panel: str) -> None:
     engine: Any = FakeEngine(manual=True)
     engine.calibration = CURVES
-    app = tool_app(engine, theme)
-    talk = conversation(engine)
-
-    async def before(pilot: Pilot[Any]) -> None:
-        await talk(pilot)
+    app = tool_app(engine)
+    async with album.scene(app, panel) as pilot:
+        await converse(pilot, engine)
         app.open_chart(panel)
-        await settle(pilot)
-
-    assert snap_compare(app, terminal_size=SIZES[size], run_before=before)
 
 
-@matrix
-def test_doctor(snap_compare: Any, monkeypatch: pytest.MonkeyPatch, size: str, theme: str) -> None:
-    app = tool_app(FakeEngine(manual=True), theme)
+async def test_doctor(album: Album, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = tool_app(FakeEngine(manual=True))
     monkeypatch.setattr(doctor, "examine", lambda *_a, **_k: FACTS)
-
-    async def before(pilot: Pilot[Any]) -> None:
+    async with album.scene(app) as pilot:
         await wait_until(pilot, lambda: app.controller.engine is not None)
         app.action_doctor()
         await wait_until(pilot, lambda: "BLAS" in getattr(app.screen, "text", ""))
-        await settle(pilot)
-
-    assert snap_compare(app, terminal_size=SIZES[size], run_before=before)
 
 
-@matrix
-def test_picture(snap_compare: Any, tmp_path: Path, size: str, theme: str) -> None:
+async def test_picture(album: Album, tmp_path: Path) -> None:
     image = Image.new("RGB", (24, 16), "#3366cc")
     image.paste("#ffcc33", (12, 0, 24, 8))
     image.save(tmp_path / "flag.png")
-    app = tool_app(FakeEngine(manual=True), theme)
-
-    async def before(pilot: Pilot[Any]) -> None:
+    app = tool_app(FakeEngine(manual=True))
+    async with album.scene(app) as pilot:
         await app.push_screen(PictureScreen([tmp_path / "flag.png"]))
         await wait_until(pilot, lambda: bool(app.screen.query(HalfBlocks)))
-        await settle(pilot)
-
-    assert snap_compare(app, terminal_size=SIZES[size], run_before=before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.types import Round, Source
@@ -32,7 +32,6 @@ def test_percentages_sum_to_a_hundred(counts: list[int]) -> None:
 
 
 @given(st.lists(DRAFTED, min_size=1, max_size=60))
-@settings(deadline=None)
 def test_legend_ribbon_and_counts_agree(shapes: list[tuple[int, int, Source]]) -> None:
     tally = Tally()
     made = rounds(shapes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from textual import events
 from textual._xterm_parser import XTermParser
@@ -59,7 +59,6 @@ def test_the_rest_of_a_report_may_be_late_or_never_come() -> None:
     assert typed(["\x1b", "[<35;112;30M"], pause=WAIT / 2) == ""
 
 
-@settings(deadline=None)
 @given(st.lists(st.text("ab[<;M35m\x1b ", max_size=8), max_size=4), st.sampled_from([0, WAIT / 2, WAIT * 2]))
 def test_nothing_else_is_lost(pieces: list[str], pause: float) -> None:
     import re

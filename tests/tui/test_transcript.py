@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from textual.geometry import Offset
 from textual.pilot import Pilot
@@ -391,7 +391,6 @@ HEIGHTS = st.lists(st.integers(1, 60), max_size=300)
 
 
 @given(HEIGHTS, st.floats(0, 1), st.integers(5, 60))
-@settings(deadline=None)
 def test_the_window_covers_the_view_and_no_more(heights: list[int], at: float, rows: int) -> None:
     starts = edges(heights)
     top = at * max(0, starts[-1] - rows)

@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from textual import events
@@ -51,7 +51,6 @@ def check(app: ChatApp, why: str) -> None:
         assert sum(cell_len(segment.text) for segment in strip) == width, (why, y, strip.text)
 
 
-@settings(deadline=None)
 @given(TEXT, st.integers(0, 140))
 def test_the_header_is_one_row(text: str, width: int) -> None:
     state = HeaderState(text, text, "draft", "k=3", text, text, 4000, 8000)
@@ -60,7 +59,6 @@ def test_the_header_is_one_row(text: str, width: int) -> None:
     assert width < 40 or content.cell_length <= width
 
 
-@settings(deadline=None)
 @given(st.lists(TEXT, max_size=5), st.integers(1, 140))
 def test_attached_files_are_a_row_each(names: list[str], width: int) -> None:
     content = rows([Attachment(name, i % 2 == 1) for i, name in enumerate(names)], width)
@@ -69,7 +67,6 @@ def test_attached_files_are_a_row_each(names: list[str], width: int) -> None:
     assert all(safe(line) and (width < 20 or cell_len(line) <= width) for line in lines)
 
 
-@settings(deadline=None)
 @given(TEXT)
 def test_names_of_files_and_presets_are_written_safely_or_not_at_all(text: str) -> None:
     written = mention(text)
@@ -84,7 +81,6 @@ def test_names_of_files_and_presets_are_written_safely_or_not_at_all(text: str) 
     assert safe(presets.listing(controller).replace("\n", ""))
 
 
-@settings(deadline=None)
 @given(TEXT, TEXT)
 def test_a_chip_never_splits_a_visible_character(before: str, after: str) -> None:
     chips = Chips()
@@ -102,12 +98,23 @@ def test_a_chip_never_splits_a_visible_character(before: str, after: str) -> Non
     assert seen <= len(line)
 
 
-@pytest.mark.parametrize("size", [(120, 36), (61, 18)])
-async def test_every_place_that_shows_foreign_text(size: tuple[int, int]) -> None:
-    dice = random.Random(size[0])
-    texts = ["".join(dice.choices(PIECES, k=dice.randrange(1, 24))) for _ in range(5)] + ["".join(PIECES), "漢" * 300]
+WHOLE = ["".join(PIECES)]
+DICE = random.Random(61)
+MIXED = ["".join(DICE.choices(PIECES, k=DICE.randrange(1, 24))) for _ in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("size", "texts"),
+    [
+        pytest.param((61, 18), WHOLE, id="narrow"),
+        pytest.param((120, 36), [*WHOLE, "漢" * 300], id="wide", marks=pytest.mark.slow),
+        pytest.param((61, 18), MIXED[:3], id="mixed", marks=pytest.mark.slow),
+        pytest.param((61, 18), [*MIXED[3:], "漢" * 300], id="more", marks=pytest.mark.slow),
+    ],
+)
+async def test_every_place_that_shows_foreign_text(size: tuple[int, int], texts: list[str]) -> None:
     engine = FakeEngine(manual=True)
-    engine.drafters.append(FakeDrafter(texts[0], available=False, reason=texts[1]))
+    engine.drafters.append(FakeDrafter(texts[0], available=False, reason=texts[-1]))
     async with running(engine, size=size) as (app, pilot, _):
         for text in texts:
             app.composer.post_message(events.Paste(text))

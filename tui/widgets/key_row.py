@@ -18,19 +18,22 @@ class KeyRow(Footer):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._ends: list[tuple[Widget, int]] = []
-        """Each key and the column where it ends; taken while all are laid out, since hidden ones have no place."""
+        """Each key and the column where it ends; taken when all are laid out, since hidden ones have no place."""
 
     async def recompose(self) -> None:
         await super().recompose()
-        self.call_after_refresh(self._laid_out)
+        self._ends = []
+
+    def on_mount(self) -> None:
+        self.screen.screen_layout_refresh_signal.subscribe(self, self._laid_out)
 
     def on_resize(self, event: events.Resize) -> None:
         self._fit()
 
-    def _laid_out(self) -> None:
+    def _laid_out(self, _screen: object) -> None:
+        if self._ends or not all(key.virtual_region.right for key in self.children):
+            return
         self._ends = [(key, key.virtual_region.right) for key in self.children]
-        if not all(end for _, end in self._ends):
-            self.call_after_refresh(self._laid_out)
         self._fit()
 
     def _fit(self) -> None:

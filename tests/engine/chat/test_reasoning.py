@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.chat.reasoning import BRACKET, CHANNEL, MESSAGES, THINK, Style, ThinkSplitter
@@ -88,7 +88,6 @@ PIECES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(PIECES, st.data(), st.sampled_from([THINK, MESSAGES]), st.booleans())
 def test_any_cut_gives_the_same(pieces: list[str], data: st.DataObject, style: Style, inside: bool) -> None:
     text = "".join(pieces)
@@ -97,7 +96,6 @@ def test_any_cut_gives_the_same(pieces: list[str], data: st.DataObject, style: S
     assert split(parts, style, inside=inside) == split([text], style, inside=inside)
 
 
-@settings(deadline=None)
 @given(PIECES, st.booleans())
 def test_offsets_point_into_the_raw_text(pieces: list[str], inside: bool) -> None:
     text, splitter = "".join(pieces), ThinkSplitter(inside=inside)

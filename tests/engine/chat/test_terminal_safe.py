@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.chat.terminal_safe import LIMIT, Sanitizer, clean, one_line
+from tests.cases import examples
 
 HOSTILE = [
     ("a\x1b]52;c;aGk=\x07b", "ab"),
@@ -44,7 +45,7 @@ def test_splitting_makes_no_difference(text: str, shown: str) -> None:
 
 
 @given(TEXTS)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_no_control_survives_and_chunks_do_not_matter(text: str) -> None:
     whole = clean(text)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", whole)

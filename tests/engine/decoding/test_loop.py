@@ -7,12 +7,13 @@ import random
 import mlx.core as mx
 import pytest
 from fakes import Run, ScriptedDrafter, counting_target, tiny_llama
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
 from engine.types import Round, Sampling, Source
+from tests.cases import examples
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
@@ -52,7 +53,7 @@ def test_a_wrong_drafter_costs_rounds_and_no_token(target, plain, cap):
     assert all(r.accepted == 0 for r in run.rounds)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_any_proposer_and_any_schedule_give_the_plain_tokens(target, plain, data):
     """Property: hypothesis chooses every draft and every length."""

@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 from fakes import FixedIdle, ListContext, Run, ScriptedDrafter, tiny_llama
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.decoding.batch import RowFailed
@@ -17,6 +17,7 @@ from engine.decoding.overlap import Idle, Starts
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.prompt_lookup import Lookup
 from engine.types import Sampling, Source
+from tests.cases import examples
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
@@ -61,7 +62,7 @@ def at_some(plain: list[int], places: set[int], right: bool = True) -> Choosy:
     return Choosy(script, name="choosy")
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     places=st.sets(st.integers(1, 50), max_size=20),
     right=st.booleans(),

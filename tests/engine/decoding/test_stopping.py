@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from fakes import ByteTokenizer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.chat.tokenizer import REPLACEMENT, Tokenizer
 from engine.decoding.stopping import Finish
 from engine.types import Piece, Source
+from tests.cases import examples
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "targets" / "tiny-qwen3"
 NASTY = "héllo — 中文字 👩‍👩‍👧‍👦 🇩🇪 e\u0301 \u200d\ufe0f [/foo] \x1b[2J ‮rtl‬\ttab\r\n"
@@ -36,7 +37,7 @@ def feed(end: Finish, ids: list[int]) -> list[Piece]:
     return out
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(text=st.text(max_size=40) | st.just(NASTY))
 def test_pieces_join_to_the_text_and_hold_whole_characters(text):
     """Bytes one at a time: no replacement marks for valid text, one piece a token (O29)."""
@@ -56,7 +57,7 @@ def test_half_a_character_at_the_end_becomes_one_mark():
     assert len(pieces) == len(ids)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     text=st.text(alphabet="abcx", max_size=30),
     stops=st.lists(st.text(alphabet="abc", min_size=1, max_size=4), max_size=3),
@@ -78,7 +79,7 @@ def test_stop_strings_cut_exactly_and_near_misses_are_released(text, stops):
     assert end.stop in stops
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(text=st.text(alphabet="abx", max_size=20), stop=st.text(alphabet="ab", min_size=2, max_size=4))
 def test_nothing_shown_is_ever_part_of_a_stop(text, stop):
     """At every moment, what was given out does not reach into the stop that comes later."""

@@ -9,11 +9,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafters.load import load_drafter
 from engine.drafters.nn.kv_cache import WAITING, BlockContext, LayerRows, LayerStore
+from tests.cases import examples
 from tests.engine.drafters import synthetic as s
 
 
@@ -34,7 +35,7 @@ def seen(store: LayerStore, width: int = 3) -> tuple[Any, int]:
     return k[0, 0, :-width, 0].tolist(), first
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(steps=st.lists(st.integers(1, 400), min_size=1, max_size=8), keep=st.sampled_from([None, 5, 300]))
 def test_a_block_sees_the_last_rows_at_their_positions(steps: list[int], keep: int | None) -> None:
     store, at = LayerStore(keep, 3), 0
@@ -47,7 +48,7 @@ def test_a_block_sees_the_last_rows_at_their_positions(steps: list[int], keep: i
         assert first == expected[0]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     steps=st.lists(st.integers(1, 50), min_size=1, max_size=12),
     looks=st.sets(st.integers(0, 11)),
@@ -101,7 +102,7 @@ def test_a_gap_drops_what_lies_before_it() -> None:
     assert seen(store) == ([10.0, 11.0], 10)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     steps=st.lists(st.integers(1, 40), min_size=1, max_size=6),
     cut=st.integers(0, 240),

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from fakes import Run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafters.chain import Chain
@@ -83,7 +83,6 @@ def test_propose_evaluates_nothing(name: str, temperature: float) -> None:
 CHANCES = st.lists(st.floats(0.01, 0.99), max_size=8)
 
 
-@settings(deadline=None)
 @given(CHANCES, st.floats(0.0, 1.0))
 def test_threshold_stops_before_the_first_doubt(chances: list[float], threshold: float) -> None:
     keep = cut_by_threshold(chances, threshold)
@@ -91,7 +90,6 @@ def test_threshold_stops_before_the_first_doubt(chances: list[float], threshold:
     assert keep == len(chances) or chances[keep] < threshold
 
 
-@settings(deadline=None)
 @given(CHANCES, st.floats(0.1, 10.0), st.floats(0.0, 5.0))
 def test_value_decides_from_the_past_only(chances: list[float], fixed: float, each: float) -> None:
     """Whether draft i is kept must not change with what is estimated for later drafts."""

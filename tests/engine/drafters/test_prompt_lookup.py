@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fakes import Run, counting_target
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.backend.host_values import ints
@@ -15,6 +15,7 @@ from engine.drafters.chain import Chain
 from engine.drafters.prompt_lookup import LongDraftGate, Lookup, LookupContext, LookupSettings
 from engine.sampling.sampler import RowSampler
 from engine.types import Sampling, Source
+from tests.cases import examples
 from tests.engine.drafters.golden import GOLDEN
 
 CASES = json.loads((GOLDEN / "lookup" / "lookup.json").read_text())["cases"]
@@ -38,7 +39,7 @@ def test_golden_cases(case: dict[str, Any]) -> None:
     assert context.tokens == before, "asking left a trace"
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=60), st.integers(1, 8))
 def test_a_draft_follows_the_latest_earlier_occurrence(tokens: list[int], k: int) -> None:
     """Against brute force."""

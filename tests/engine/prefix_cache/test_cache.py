@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.prefix_cache.blocks import SPAN
 from engine.prefix_cache.cache import PrefixCache
 from engine.prefix_cache.eviction import SHORT, Mark, default_budget
+from tests.cases import examples
 from tests.engine.prefix_cache.made import ToyContext, check, snapshot
 
 KINDS = [("append",), ("append", "recurrent"), ("recurrent",), ("append", "window"), ("append", "window", "recurrent")]
@@ -92,7 +92,7 @@ def lcp(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 TestCache = CacheAgainstDictionary.TestCase
-TestCache.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestCache.settings = examples(60, stateful_step_count=25)
 
 
 def test_a_prefix_is_stored_once_whoever_shares_it() -> None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from engine.prefix_cache.radix_tree import Node, Tree, divide
+from tests.cases import examples
 
 SEQUENCES = st.lists(st.integers(0, 2), min_size=1, max_size=12)
 
@@ -112,7 +112,7 @@ class TreeAgainstDictionary(RuleBasedStateMachine):
 
 
 TestTree = TreeAgainstDictionary.TestCase
-TestTree.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestTree.settings = examples(60, stateful_step_count=25)
 
 
 def test_divide_between_and_inside_blocks() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 from fakes import DrawingDrafter, Run, ScriptedDrafter, TableTarget
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stats import chi_square_p
 
@@ -20,6 +20,7 @@ from engine.decoding.verify import by_equality, by_rejection
 from engine.drafters.chain import Chain
 from engine.sampling.sampler import Purpose, RowSampler, log_of, transform
 from engine.types import DenseQ, Proposal, Sampling, SparseQ
+from tests.cases import examples
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sampling"
 DRAWS = 200_000
@@ -38,7 +39,7 @@ def test_filters_match_the_reference():
         assert mx.allclose(probs, expected, atol=1e-5), case
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     seed=st.integers(0, 10_000),
     vocab=st.integers(1, 40),

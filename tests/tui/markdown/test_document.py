@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from tests.cases import examples
 from tui.markdown.document import Document
 from tui.markdown.lines import Line
 from tui.markdown.render import Renderer, Source, parser
@@ -102,7 +103,7 @@ def reference(text: str, prov: bytes, width: int) -> list[Line]:
 
 
 @given(TEXTS, st.lists(st.floats(0, 1), max_size=12), st.integers(1, 60), st.integers(0, 9))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_any_chunking_shows_the_same(text: str, where: list[float], width: int, seed: int) -> None:
     prov = coloured(text, seed)
     cuts = sorted(int(x * len(text)) for x in where)
@@ -110,7 +111,7 @@ def test_any_chunking_shows_the_same(text: str, where: list[float], width: int, 
 
 
 @given(TEXTS, st.integers(1, 60), st.floats(0, 1))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_unfinished_text_shows_the_same_however_it_came(text: str, width: int, where: float) -> None:
     prov = coloured(text)
     by_character = fed(text, prov, list(range(1, len(text))), width, finish=False)
@@ -119,7 +120,7 @@ def test_unfinished_text_shows_the_same_however_it_came(text: str, width: int, w
 
 
 @given(TEXTS, st.integers(1, 60))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_settle_names_the_first_changed_row(text: str, width: int) -> None:
     document = Document(width)
     before: list[Line] = []
@@ -131,7 +132,7 @@ def test_settle_names_the_first_changed_row(text: str, width: int) -> None:
 
 
 @given(TEXTS, st.integers(12, 60))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_no_row_is_wider_than_the_width(text: str, width: int) -> None:
     for line in fed(text, coloured(text), [], width).lines:
         assert cell_len(line.text) <= max(width, 2) or cell_len(line.text) <= width + 14  # nested markers only
@@ -193,7 +194,7 @@ def test_o52_bracketed_text_is_literal() -> None:
 
 
 @given(TEXTS, st.integers(20, 90))
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_parts_are_rows_of_the_document(text: str, width: int) -> None:
     """What the block cursor stops at: in order, a blank row apart, to the end."""
     document = Document(width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.decoding.draft_length.acceptance import Prior
@@ -12,6 +12,7 @@ from engine.decoding.draft_length.cost_model import Costs, Curve
 from engine.decoding.draft_length.learned import Book, Memory
 from engine.decoding.draft_length.policy import FALLBACK, Adaptive, Derived, Full, Pinned, RowView, policy_for
 from engine.types import Round, Source
+from tests.cases import examples
 
 COSTS = Costs(Curve.of({1: 10, 8: 12}), Curve.of({1: 1}))
 
@@ -113,7 +114,7 @@ def test_a_drafter_that_was_not_asked_has_not_declined():
 rounds = st.tuples(st.integers(0, 8), st.integers(0, 8), st.booleans(), st.floats(0.0, 1e4), st.integers(1, 4))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(rounds, max_size=120), st.sampled_from(["auto", "derived", "full", 3, None]), st.integers(0, 8))
 def test_limits_stay_in_range(history, engine_cap, longest):
     policy = policy_for(None, engine_cap, COSTS)
