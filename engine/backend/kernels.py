@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import mlx.core as mx
 
@@ -32,6 +33,16 @@ class Alternative:
     """Kinds of device ("cpu", "metal", "cuda") that it was run on from end to end; elsewhere it stays off."""
     tolerance: float = 1e-5
     """Largest relative difference from the reference, over the largest magnitude of its output."""
+
+
+class Trial(NamedTuple):
+    """An operation at one shape, the ways to compute it, and operands to try them on; see `OpDispatch.race`."""
+
+    operation: str
+    shape: Sequence[int]
+    reference: Op
+    alternatives: Sequence[Alternative]
+    inputs: Callable[[], tuple[mx.array, ...]]
 
 
 @dataclass(frozen=True, slots=True)

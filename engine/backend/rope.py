@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.backend.kernels import Alternative, OpDispatch
+from engine.backend.kernels import Alternative, OpDispatch, Trial
 
 Rope = Callable[[mx.array, int], mx.array]
 """(x [B, heads, T, dim], offset) -> x with row t turned to position offset + t."""
@@ -116,23 +116,27 @@ def _keep(where: dict[K, Factors], key: K, made: Factors, most: int) -> Factors:
 OPERATION, SHAPE = "rope", (1, 8, 4, 64)
 
 
-@lru_cache(maxsize=1)
-def dispatch() -> OpDispatch:
-    """The process's choice between `mx.fast.rope` and tables; raced when first asked for, in a few milliseconds."""
-    chosen = OpDispatch()
+def trial(rows: int = SHAPE[2], offset: int = 3) -> Trial:
+    """Tables against `mx.fast.rope`, for so many rows from a position on."""
+    shape = (*SHAPE[:2], rows, SHAPE[3])
     reference: Rope = lambda x, offset: mx.fast.rope(  # noqa: E731
         x, SHAPE[-1], traditional=False, base=10000.0, scale=1.0, offset=offset
     )
     tables = Tables(reference, SHAPE[-1], False)
-    chosen.race(
+    return Trial(
         OPERATION,
-        SHAPE,
-        lambda x: reference(x, 3),
-        [Alternative("tables", lambda x: tables(x, 3), frozenset({"cpu"}), tolerance=0.0)],
-        lambda: (mx.random.normal(SHAPE, key=mx.random.key(5)),),
-        repeats=25,
-        clock=time.process_time,
+        shape,
+        lambda x: reference(x, offset),
+        [Alternative("tables", lambda x: tables(x, offset), frozenset({"cpu"}), tolerance=0.0)],
+        lambda: (mx.random.normal(shape, key=mx.random.key(5)),),
     )
+
+
+@lru_cache(maxsize=1)
+def dispatch() -> OpDispatch:
+    """The process's choice between `mx.fast.rope` and tables; raced when first asked for, in a few milliseconds."""
+    chosen = OpDispatch()
+    chosen.race(*trial(), repeats=25, clock=time.process_time)
     return chosen
 
 

@@ -60,16 +60,16 @@ def build(
     name: str | None = None,
     context_rows: int | None = CONTEXT_ROWS,
     strict: bool = True,
+    dtype: mx.Dtype | None = None,
 ) -> LearnedDrafter:
-    """Match a checkpoint with a target.
+    """Match a checkpoint with a target. dtype: compute in this number format; None: what suits the backend.
 
     Raises:
         DrafterRefused: it was made for another target, or its tensors are not those of its config.
     """
     config = checkpoint.config
     fit(config, target)
-    dtype = mx.float32 if backend.float32_only() else None
-    tensors = Tensors(checkpoint.tensors, dtype)
+    tensors = Tensors(checkpoint.tensors, dtype or (mx.float32 if backend.float32_only() else None))
     check(config, tensors, target.spec.hidden_size, strict)
     d2t = tensors.maybe("d2t")
     if d2t is not None:

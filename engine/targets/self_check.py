@@ -24,6 +24,7 @@ from engine.kv_cache.base import Snapshot, State
 from engine.kv_cache.masks import Mask
 from engine.kv_cache.recurrent import RecurrentState
 from engine.kv_cache.sliding_window import WindowKV
+from engine.targets.base import Target
 from engine.targets.families.dense import MlxTarget
 
 VERSION = 2
@@ -67,11 +68,16 @@ def probe(target: MlxTarget) -> Verdict:
         except Exception as error:  # noqa: BLE001  whatever a model raises here, it would raise in an answer
             reason = f"{' '.join(str(error).split())[:200] or type(error).__name__}"
             return _verdict({**deviations, name: float("inf")}, name, limit, began, reason)
-        limit = LIMITS.get(dtype, LIMITS[mx.bfloat16]) * (EXPERTS if target.spec.experts else 1.0)
+        limit = limit_of(dtype, target.spec.experts is not None)
         deviations[name] = deviation
         if not deviation <= limit:
             return _verdict(deviations, name, limit, began, f"deviation {deviation:.1e}, limit {limit:.1e}")
     return Verdict("all", "", deviations, limit, (time.perf_counter() - began) * 1e3)
+
+
+def limit_of(dtype: mx.Dtype, experts: bool) -> float:
+    """Largest deviation that rounding explains in a model of this number format."""
+    return LIMITS.get(dtype, LIMITS[mx.bfloat16]) * (EXPERTS if experts else 1.0)
 
 
 _FAILURES: dict[str, tuple[Offer, str]] = {
@@ -87,6 +93,16 @@ def _verdict(deviations: dict[str, float], failed: str, limit: float, began: flo
     offer, what = _FAILURES[failed]
     reason = f"This model does not behave as expected here: {what} ({failed}: {detail})."
     return Verdict(offer, reason, deviations, limit, (time.perf_counter() - began) * 1e3)
+
+
+def feed(target: Target, state: State, ids: Sequence[int], keep: int | None = None, *, record: bool = True) -> mx.array:
+    """Logits [T, V] of one round of one sequence that keeps `keep` rows, by default all; evaluated."""
+    with state.begin(len(ids), record=record) as round:
+        body = target.body(mx.array([list(ids)], dtype=mx.int32), state)
+        round.commit(len(ids) if keep is None else keep)
+    logits = target.logits(body.hidden)[0]
+    mx.eval(logits, state.arrays())
+    return logits
 
 
 # The checks: relative deviation, and the number format it was measured in ---------------------------------------------
@@ -107,13 +123,7 @@ class _Subject:
         return [low + (7919 * (i + 1) + 104729 * seed + 31 * i * i) % max(1, high - low) for i in range(count)]
 
     def feed(self, state: State, ids: Sequence[int], keep: int | None = None, *, record: bool = True) -> mx.array:
-        """Logits [T, V] of one round that keeps `keep` rows, by default all."""
-        with state.begin(len(ids), record=record) as round:
-            body = self.target.body(mx.array([list(ids)], dtype=mx.int32), state)
-            round.commit(len(ids) if keep is None else keep)
-        logits = self.target.logits(body.hidden)[0]
-        mx.eval(logits, state.arrays())
-        return logits
+        return feed(self.target, state, ids, keep, record=record)
 
     @cached_property
     def whole(self) -> tuple[mx.array, mx.array]:
@@ -146,7 +156,7 @@ class _Subject:
 
 def _logits(subject: _Subject) -> Measured:
     native: mx.array = subject.target.model(mx.array([subject.ids], dtype=mx.int32))
-    return _apart(subject.whole[0], native), native.dtype
+    return apart(subject.whole[0], native), native.dtype
 
 
 def _taps(subject: _Subject) -> Measured:
@@ -155,15 +165,15 @@ def _taps(subject: _Subject) -> Measured:
     norm = next((module for name in NORMS if (module := inner.get(name)) is not None), None)
     if norm is None:
         return 0.0, logits.dtype  # nothing to compare with; P1 ran with every layer tapped
-    return _apart(subject.target.logits(norm(last)), logits), logits.dtype
+    return apart(subject.target.logits(norm(last)), logits), logits.dtype
 
 
 def _continuation(subject: _Subject) -> Measured:
     rest = subject.feed(subject.resumed(), subject.ids[SPLIT:])
     if not subject.target.kv_bits:
-        return _apart(rest, subject.whole[0][0, SPLIT:]), rest.dtype
+        return apart(rest, subject.whole[0][0, SPLIT:]), rest.dtype
     whole = subject.feed(subject.target.new_state(), subject.ids)
-    return _apart(rest, whole[SPLIT:]), rest.dtype
+    return apart(rest, whole[SPLIT:]), rest.dtype
 
 
 def _rollback(subject: _Subject) -> Measured:
@@ -173,8 +183,8 @@ def _rollback(subject: _Subject) -> Measured:
     subject.feed(warm, drafts, KEEP)
     found = mx.concatenate([subject.feed(warm, after[:1]), subject.feed(warm, after[1:])])
     expected = subject.feed(cold, [*subject.ids[:SPLIT], *drafts[:KEEP], *after], record=False)[-len(after) :]
-    states = [_apart(a, b) for a, b in zip(_slots(warm), _slots(cold), strict=True)]
-    return max(_apart(found, expected), *states, 0.0), expected.dtype
+    states = [apart(a, b) for a, b in zip(_slots(warm), _slots(cold), strict=True)]
+    return max(apart(found, expected), *states, 0.0), expected.dtype
 
 
 def _slots(state: State) -> list[mx.array]:
@@ -208,7 +218,7 @@ def _visible(keys: mx.array, mask: Mask) -> list[float]:
     return [x for x, shown in zip(values, mask[-1].tolist(), strict=True) if shown]  # type: ignore[arg-type]
 
 
-def _apart(a: mx.array, b: mx.array) -> float:
+def apart(a: mx.array, b: mx.array) -> float:
     """Root mean square of the difference, relative to that of `b` around its mean."""
     a, b = a.astype(mx.float32), b.astype(mx.float32)
     spread = mx.sqrt(mx.mean(mx.square(b - mx.mean(b)))) + 1e-9

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,9 @@ from engine import backend  # noqa: F401  (before mlx)
 import mlx.core as mx  # isort: skip
 import mlx.nn as nn  # isort: skip
 from mlx.utils import tree_flatten  # isort: skip
-from tests.tools.tiny_configs import EOS, SPECIAL, TEXT, VISION, VOCAB, VOCAB_BPE, Config, token_id
+from engine.diagnostics.self_test.tiny_configs import EOS, SPECIAL, VOCAB, VOCAB_BPE, Config, token_id
+from engine.diagnostics.self_test.tiny_models import build_model, cast_to, own_copy, quantize, randomize
+from tests.tools.tiny_configs import TEXT, VISION
 
 CORPUS = [
     "def add(a, b):\n    return a + b\n",
@@ -88,12 +89,10 @@ def write_tokenizer(out: Path, family: str) -> None:
     dump(out / "tokenizer_config.json", config)
 
 
-def build_model(library: str, config: Config) -> nn.Module:
-    arch = importlib.import_module(f"{library}.models.{config['model_type']}")
-    config = json.loads(json.dumps(config))  # the classes may edit their config
-    if library == "mlx_lm":
-        return arch.Model(arch.ModelArgs.from_dict(config))
-    model_config = arch.ModelConfig.from_dict(config)
+def build_vision_model(config: Config) -> nn.Module:
+    """With the tower, by mlx-vlm's classes."""
+    arch = importlib.import_module(f"mlx_vlm.models.{config['model_type']}")
+    model_config = arch.ModelConfig.from_dict(own_copy(config))
     # mlx-vlm's loader fills these in when from_dict leaves plain dicts
     for part in ("text", "vision"):
         value = getattr(model_config, f"{part}_config")
@@ -101,63 +100,6 @@ def build_model(library: str, config: Config) -> nn.Module:
             cls = getattr(arch, f"{part.capitalize()}Config")
             setattr(model_config, f"{part}_config", cls.from_dict(value))
     return arch.Model(model_config)
-
-
-def randomize(model: nn.Module, output_multiplier: float = 1.0) -> None:
-    """Make every parameter non-trivial; keep the recurrences stable.
-
-    The output weights are scaled up so that logits have a standard deviation of
-    2 to 3: near-ties of the two best tokens are then rare, and a test may demand
-    equal tokens where logits differ by rounding.
-    """
-    new = []
-    for name, value in tree_flatten(model.parameters()):
-        leaf = name.rsplit(".", 1)[-1]
-        if leaf in ("A_log", "dt_bias", "D"):
-            continue  # sensible by construction
-        if not mx.issubdtype(value.dtype, mx.floating):
-            continue
-        if value.ndim == 1:  # norm weights, biases, layer scalars
-            noise = 0.1 * mx.random.normal(value.shape)
-            new.append((name, value + noise.astype(value.dtype)))
-        elif not mx.any(value != 0).item():  # e.g. router weights start at zero
-            fan_in = value.shape[-1]
-            new.append((name, mx.random.normal(value.shape) / math.sqrt(fan_in)))
-        elif name.endswith(("embed_tokens.weight", "embeddings.weight")):
-            new.append((name, value * 3))
-        elif name.endswith("lm_head.weight"):
-            new.append((name, value * (4 / output_multiplier)))
-    model.load_weights(new, strict=False)
-
-
-def cast(model: nn.Module, dtype: mx.Dtype) -> None:
-    keep = getattr(model, "cast_predicate", lambda _: True)
-    weights = [
-        (k, v.astype(dtype) if keep(k) and mx.issubdtype(v.dtype, mx.floating) else v)
-        for k, v in tree_flatten(model.parameters())
-    ]
-    model.load_weights(weights, strict=False)
-
-
-def quantize(model: nn.Module, bits: int, group_size: int) -> Config:
-    """Quantize what mlx-lm and mlx-vlm would: the text stack, not the vision one."""
-    rule = getattr(model, "quant_predicate", None)
-    overrides: dict[str, Config] = {}
-
-    def predicate(path: str, module: nn.Module):
-        if not hasattr(module, "to_quantized") or "vision" in path:
-            return False
-        if module.weight.shape[-1] % group_size:
-            return False
-        wanted = rule(path, module) if rule else True
-        if isinstance(wanted, dict):
-            if module.weight.shape[-1] % wanted["group_size"]:
-                wanted = wanted | {"group_size": group_size}
-            overrides[path] = wanted
-        return wanted
-
-    nn.quantize(model, group_size, bits, class_predicate=predicate)
-    return {"group_size": group_size, "bits": bits, **overrides}
 
 
 def pack_2bit(codes: mx.array) -> mx.array:
@@ -245,16 +187,15 @@ def make(
 ) -> Path:
     """Write one family's folder to `out` and return it. `changes` are merged into the (text) configuration."""
     config, processor = VISION[family] if vision else (TEXT[family], None)
-    config = json.loads(json.dumps(config))
-    config.get("text_config", config).update(changes or {})
+    config = own_copy(config, changes)
     out.mkdir(parents=True, exist_ok=True)
 
     mx.random.seed(seed)
-    model = build_model("mlx_vlm" if vision else "mlx_lm", config)
+    model = build_vision_model(config) if vision else build_model(config)
     randomize(model, config.get("text_config", {}).get("output_multiplier", 1.0))
     if family.startswith("bonsai"):
         dtype, bits = "float16", None  # packs fix their own precision
-    cast(model, getattr(mx, dtype))
+    cast_to(model, getattr(mx, dtype))
     if bits:
         config["quantization"] = quantize(model, bits, group_size)
         config["quantization_config"] = config["quantization"]

@@ -28,6 +28,7 @@ import mlx.core as mx  # isort: skip
 from fakes import Run, ScriptedDrafter
 from mlx.utils import tree_flatten
 
+from engine.diagnostics.self_test.tiny_configs import token_id
 from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
@@ -37,7 +38,6 @@ from engine.targets.load import load_target
 from tests.engine.targets.feeding import distance, feed, prefilled, recurrent_slots, same, tokens_of
 from tests.tools.make_tiny_drafters import make_drafter
 from tests.tools.make_tiny_models import make
-from tests.tools.tiny_configs import token_id
 
 PAGE = ROOT / "docs" / "families.md"
 BLOCK, TOKENS = 6, 16

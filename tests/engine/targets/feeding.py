@@ -9,17 +9,7 @@ import mlx.core as mx
 from engine.kv_cache.base import State
 from engine.kv_cache.recurrent import RecurrentState
 from engine.targets.families.dense import MlxTarget
-
-
-def feed(
-    target: MlxTarget, state: State, tokens: Sequence[int], keep: int | None = None, *, record: bool = True
-) -> mx.array:
-    """One round of one sequence; returns the logits [len(tokens), V]."""
-    with state.begin(len(tokens), record=record) as round:
-        logits = target.logits(target.body(mx.array([list(tokens)], dtype=mx.int32), state).hidden)[0]
-        round.commit(len(tokens) if keep is None else keep)
-    mx.eval(logits, state.arrays())
-    return logits
+from engine.targets.self_check import feed
 
 
 def prefilled(target: MlxTarget, tokens: Sequence[int]) -> State:

@@ -10,6 +10,7 @@ import mlx.core as mx
 import pytest
 from fakes import Run, ScriptedDrafter
 
+from engine.diagnostics.self_test.tiny_models import randomize
 from engine.drafters.chain import Chain
 from engine.errors import UnsupportedModel
 from engine.targets.facts import describe_config
@@ -17,7 +18,6 @@ from engine.targets.families import adapter
 from engine.targets.families.dense import MlxTarget
 from engine.targets.self_check import probe
 from tests.engine.targets.feeding import tokens_of
-from tests.tools.make_tiny_models import randomize
 
 BASE = {
     "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,

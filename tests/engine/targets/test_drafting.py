@@ -10,6 +10,7 @@ import pytest
 from fakes import FixedIdle, Run, ScriptedDrafter
 
 from engine.decoding.loop import Loop
+from engine.diagnostics.self_test.tiny_configs import token_id
 from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
@@ -17,7 +18,6 @@ from engine.targets.families.dense import MlxTarget
 from tests.engine.targets.conftest import Tiny
 from tests.engine.targets.feeding import tokens_of
 from tests.tools.make_tiny_drafters import make_drafter
-from tests.tools.tiny_configs import token_id
 
 FAMILIES = [
     "llama", "qwen3_moe", "gemma4_text", "gemma4_dense", "qwen3_5", "qwen3_5_moe", "qwen3_next", "nemotron_h", "lfm2",

@@ -16,6 +16,7 @@ from PIL import Image
 
 from engine.chat.images import Picture, Prompt, read_picture
 from engine.chat.template import ChatFormat
+from engine.diagnostics.self_test.tiny_configs import token_id
 from engine.drafters.backfill import backfill
 from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
@@ -28,7 +29,6 @@ from engine.targets.families.muse_vision import MuseEye
 from engine.targets.load import Loaded, load_target
 from engine.types import Finished, Prefilled, Request
 from tests.tools.make_tiny_drafters import make_drafter
-from tests.tools.tiny_configs import token_id
 
 mlx_vlm: Any = pytest.importorskip("mlx_vlm", reason="needs the vision extra (mlx-vlm)")
 pytestmark = pytest.mark.filterwarnings("ignore")
