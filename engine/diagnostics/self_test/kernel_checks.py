@@ -20,7 +20,7 @@ from engine.diagnostics.self_test.findings import Finding, Gauge, ulps
 from engine.diagnostics.self_test.tiny_models import Precision
 
 LIMITS = {mx.float32: 2e-3, mx.float16: 0.01, mx.bfloat16: 0.03}
-"""Largest relative deviation (root mean square) of one operation; graphics cards may round float32 products to 10 bits."""
+"""Largest relative deviation (root mean square) of one operation; a GPU may round float32 products to 10 bits."""
 TRIALS: tuple[Callable[[], Trial], ...] = tuple(
     partial(rope.trial, rows, offset) for rows, offset in ((4, 3), (1, 0), (9, 250), (16, 511), (5, 1999))
 )
@@ -89,8 +89,8 @@ def attention(dtype: mx.Dtype, gauge: Gauge) -> None:
             for name, mask, seen in (
                 ("no mask", None, np.ones_like(causal)),
                 ("the kernel's causal mask", "causal", causal),
-                ("a mask for all rows", mx.array(narrow), narrow),
-                ("a mask for each sequence", mx.array(each), each),
+                ("a mask for all rows", mx.array(narrow.tolist()), narrow),
+                ("a mask for each sequence", mx.array(each.tolist()), each),
             ):
                 attend = mx.fast.scaled_dot_product_attention
                 got = attend(queries, keys, values, scale=dim**-0.5, mask=cast("Any", mask))

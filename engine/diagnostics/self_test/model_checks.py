@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, cast
 
 import mlx.core as mx
 
@@ -161,10 +162,10 @@ def batch(subject: Subject) -> Gauge:
     return gauge
 
 
-def _round(target: Target, state: State, ids: Sequence[Sequence[int]], keep: Sequence[int]) -> mx.array:
+def _round(target: Target, state: State, ids: list[list[int]], keep: Sequence[int]) -> mx.array:
     """Logits [B, T, V] of one round of several sequences."""
     with state.begin(len(ids[0])) as round:
-        logits = target.logits(target.body(mx.array(ids, dtype=mx.int32), state).hidden)
+        logits = target.logits(target.body(mx.array(cast("list[Any]", ids), dtype=mx.int32), state).hidden)
         round.commit(keep)
     mx.eval(logits, state.arrays())
     return logits
