@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from engine.types import Tokens as Tokens
     from engine.types import Usage as Usage
 
-__version__ = "0.1.0"
-
 _HERE = Path(__file__).resolve().parent
 _HOME = _HERE / "dspark_chat_app" if (_HERE / "dspark_chat_app").is_dir() else _HERE
 # First on the path, so that a folder called `engine` where the user happens to stand is not taken for ours.
@@ -40,6 +38,7 @@ if sys.path[:1] != [str(_HOME)]:
     sys.path.insert(0, str(_HOME))
 
 _NAMES = {
+    "__version__": "engine",
     "load": "engine.load",
     "Engine": "engine.engine",
     "DsparkError": "engine.errors",

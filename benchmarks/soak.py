@@ -28,7 +28,8 @@ import httpx
 from local_server import serving
 
 from engine import backend as backend  # before MLX, see its docstring
-from engine.engine import Engine, Options, open_engine
+from engine.engine import Engine, Options
+from engine.load import open_engine
 from engine.prefix_cache.cache import PrefixCache
 from server.app import App
 

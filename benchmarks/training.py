@@ -25,7 +25,8 @@ sys.path.insert(0, str(ROOT))
 from engine import backend  # isort: skip  (loads the BLAS, so it comes before anything that imports MLX)
 
 from engine.drafters.load import load_drafter
-from engine.engine import Engine, Options, open_engine
+from engine.engine import Engine, Options
+from engine.load import open_engine
 from engine.training.data.blocks import Store
 from engine.training.loop import accepted_length
 from engine.training.run import split

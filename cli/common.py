@@ -60,11 +60,11 @@ def read_prompts(args: argparse.Namespace) -> list[str]:
 @contextmanager
 def opened(args: argparse.Namespace) -> Iterator[tuple[Any, Meter]]:
     """The engine under these settings, closed at the end."""
-    from engine.session import open_session
+    from engine.load import load_session
 
     config = read_settings(args)
     reporter = Reporter(sys.stderr, quiet=args.quiet)
-    engine = open_session(config, reporter.progress)
+    engine = load_session(config, reporter.progress)
     reporter.done()
     meter = Meter(quiet=args.quiet or not sys.stderr.isatty())
     try:

@@ -9,7 +9,7 @@ import argparse
 from typing import Any
 
 from cli.registry import COMMANDS
-from dspark_chat import __version__
+from engine import __version__
 from engine import config as settings
 
 _EPILOG = """examples:

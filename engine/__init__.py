@@ -4,3 +4,5 @@ Importing any part of it first lets `backend` load the BLAS that MLX must bind t
 """
 
 from engine import backend as backend
+
+__version__ = "0.1.0"

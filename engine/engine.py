@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from engine.backend.memory_pressure import PressureGuard
@@ -34,34 +33,18 @@ from engine.decoding.silent_drafters import Silence
 from engine.decoding.stopping import Finish
 from engine.drafters.base import Drafter
 from engine.drafters.block import CONTEXT_ROWS
-from engine.drafters.chain import NONE, Chain
-from engine.drafters.prompt_lookup import Lookup, LookupSettings
-from engine.errors import ContextOverflow, UnknownDrafter, UsageError
+from engine.drafters.chain import Chain
+from engine.drafters.drafter_set import DrafterSet
+from engine.errors import ContextOverflow, UsageError
 from engine.prefix_cache.cache import PrefixCache, Stats
 from engine.sampling.sampler import RowSampler
 from engine.targets.base import Target, TargetSpec
 from engine.targets.load import Loaded
-from engine.types import Event, Failed, Finished, Request, Source, Tokens
+from engine.types import DrafterInfo, Event, Failed, Finished, Request, Tokens
 
 T = TypeVar("T")
 Progress = Callable[[str, float], None]
 """(what is happening, fraction done or -1)."""
-
-HYBRID_LOOKUP = LookupSettings(min_n=4, max_n=5)
-"""Beside a learned drafter lookup must be surer of itself: trigrams fire on chat and cost more than they save."""
-
-
-@dataclass(frozen=True, slots=True)
-class DrafterInfo:
-    """One line of the drafter list."""
-
-    name: str
-    source: Source
-    available: bool = True
-    reason: str = ""
-    """Why it is not available, for a person."""
-    detail: str = ""
-    """What to know about one that is available, for a person: that it is read wrongly, or says nothing."""
 
 
 @dataclass(slots=True)
@@ -145,13 +128,9 @@ class Engine:
         self.calibrator = Calibrator(self)
         """Measured curves and learned acceptance; empty until it is told to load or to measure."""
         self._numbers = itertools.count(1)
-        self._chains: dict[str, Chain] = {}
-        self._refused: dict[str, DrafterInfo] = {}
-        self._remarks: dict[tuple[str, str], str] = {}
-        self._silence = Silence(lambda name, sentence: self.remark(name, "silence", sentence))
-        self._drafter = "none"
-        self._add(NONE)
-        self._add(Chain("lookup", (Lookup(),)))
+        self.offered = DrafterSet()
+        """What requests can draft with; a learned drafter is added to it once it is loaded."""
+        self._silence = Silence(lambda name, sentence: self.offered.remark(name, "silence", sentence))
         self.drafter = "lookup" if self.options.drafter == "auto" and self.options.lookup else "none"
         self._install()
 
@@ -173,62 +152,33 @@ class Engine:
 
     def add_drafter(self, drafter: Drafter[Any]) -> None:
         """Offer a learned drafter, alone and behind lookup."""
-        self._add(Chain(drafter.name, (drafter,)))
-        hybrid = Lookup(HYBRID_LOOKUP)
-        self._add(Chain(f"lookup+{drafter.name}", (hybrid, drafter)))
-
-    def refuse_drafter(self, name: str, source: Source, reason: str) -> None:
-        """List a drafter that cannot be used, with the reason; one that was offered no longer is."""
-        self._chains.pop(name, None)
-        if self._drafter == name:
-            self._drafter = "none"
-        self._refused[name] = DrafterInfo(name, source, False, reason)
-
-    def remark(self, drafter: str, kind: str, sentence: str) -> None:
-        """Say something about a learned drafter beside its name; an empty sentence takes it back."""
-        self._remarks[drafter, kind] = sentence
-
-    def _add(self, chain: Chain) -> None:
-        self._chains[chain.name] = chain
-        self._refused.pop(chain.name, None)
+        self.offered.add(drafter)
 
     @property
     def chains(self) -> Mapping[str, Chain]:
-        return self._chains
-
-    @property
-    def drafters(self) -> list[DrafterInfo]:
-        """What can be switched to, in key order, then what cannot and why."""
-        usable = [
-            DrafterInfo(name, chain.parts[-1].source if chain.parts else Source.TARGET, detail=self._detail(chain))
-            for name, chain in self._chains.items()
-        ]
-        return usable + list(self._refused.values())
-
-    def _detail(self, chain: Chain) -> str:
-        learned = chain.learned.name if chain.learned else ""
-        return "; ".join(text for (name, _), text in list(self._remarks.items()) if text and name == learned)
-
-    @property
-    def drafter(self) -> str:
-        """The chain of requests that name none."""
-        return self._drafter
-
-    @drafter.setter
-    def drafter(self, name: str) -> None:
-        self._drafter = self.chain(name).name
+        return self.offered.chains
 
     def chain(self, name: str) -> Chain:
-        """A loaded chain.
+        """A chain that is offered.
 
         Raises:
             UnknownDrafter: with the reason, or with the names there are.
         """
-        if name in self._chains:
-            return self._chains[name]
-        if name in self._refused:
-            raise UnknownDrafter(f"Drafter '{name}' is not available: {self._refused[name].reason}")
-        raise UnknownDrafter(f"No drafter '{name}' is loaded; there are: {', '.join(self._chains)}.")
+        return self.offered.chain(name)
+
+    @property
+    def drafters(self) -> list[DrafterInfo]:
+        """What can be switched to, in key order, then what cannot and why."""
+        return self.offered.infos()
+
+    @property
+    def drafter(self) -> str:
+        """The chain of requests that name none."""
+        return self.offered.current
+
+    @drafter.setter
+    def drafter(self, name: str) -> None:
+        self.offered.current = name
 
     def policy(self, cap: int | None, chain: Chain, conversation: str = "") -> CapPolicy:
         """Draft lengths for one request."""
@@ -241,7 +191,7 @@ class Engine:
     @property
     def calibration(self) -> CalibrationView:
         """What this machine was measured to do with the current drafter."""
-        return self.calibrator.view(self._drafter)
+        return self.calibrator.view(self.drafter)
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
@@ -255,7 +205,7 @@ class Engine:
             EngineClosed: after close.
         """
         request = self._checked(request)
-        chain = self.chain(request.drafter or self._drafter)
+        chain = self.chain(request.drafter or self.drafter)
         length = len(request.prompt)
         self.admission.check(length, self.admission.need(length, request.max_tokens, chain))
         events: queue.SimpleQueue[Event] | None = None if listener else queue.SimpleQueue()
@@ -270,7 +220,7 @@ class Engine:
                 room=self.spec.context - len(request.prompt),
             ),
             chain=chain,
-            chains=self._chains,
+            chains=self.chains,
             policies=lambda cap, chain: self.policy(cap, chain, request.conversation),
             heard=self._silence.heard,
             listener=self._listening(listener or events.put),  # pyright: ignore[reportOptionalMemberAccess]
@@ -365,16 +315,3 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def open_engine(path: str | Path, *, name: str = "", options: Options | None = None) -> Engine:
-    """An engine for a model that is on disk, without drafters from the catalog."""
-    from engine.targets.load import load_target
-
-    scheduler = Scheduler()
-    try:
-        loaded = scheduler.run_exclusive(lambda: load_target(path, name=name)).result()
-        return Engine(scheduler, loaded, options)
-    except BaseException:
-        scheduler.close()
-        raise

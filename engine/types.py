@@ -9,12 +9,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import mlx.core as mx
-
-    from engine.sampling.logits_processors import Processor
 
 
 class Source(enum.StrEnum):
@@ -26,6 +24,19 @@ class Source(enum.StrEnum):
     """Proposed by a learned drafter (DSpark, DFlash) and accepted by the target."""
     LOOKUP = "lookup"
     """Copied from the context by n-gram lookup and accepted by the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterInfo:
+    """One line of the drafter list."""
+
+    name: str
+    source: Source
+    available: bool = True
+    reason: str = ""
+    """Why it is not available, for a person."""
+    detail: str = ""
+    """What to know about one that is available, for a person: that it is read wrongly, or says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,26 @@ class Sampling:
     @property
     def greedy(self) -> bool:
         return self.temperature <= 0.0
+
+
+class Processor(Protocol):
+    """One change of the logits of one sequence. Kept for the life of a request; told of every committed token."""
+
+    needs_draft: bool
+    """True when `rows` and `trim` need the draft's ids on the host (a grammar). Costs a second evaluation a round, so
+    only requests that ask for it pay. False: drafts stay on the device."""
+
+    def trim(self, drafts: Sequence[int]) -> int:
+        """How many leading drafts can be committed at all; the rest is not verified. Called only with needs_draft."""
+        ...
+
+    def rows(self, logits: mx.array, drafts: mx.array) -> mx.array:
+        """logits [K+1, V] float32, drafts [K] int32 -> logits [K+1, V]. Row i follows history + drafts[:i]."""
+        ...
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """These tokens were delivered, in order."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

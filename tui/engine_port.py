@@ -150,9 +150,9 @@ def default_loader(config: Config, stop: Callable[[], bool] = lambda: False) -> 
     """Loads the model that the settings name; `stop` ends it. MLX is imported when it is called."""
 
     def load(progress: Callable[[Progress], None]) -> EngineLike:
-        from engine.session import open_session
+        from engine.load import load_session
 
-        engine: Any = open_session(config, told(progress, stop), stop, measure=True)
+        engine: Any = load_session(config, told(progress, stop), stop, measure=True)
         return engine
 
     return load

@@ -15,7 +15,7 @@ LINES = 400
 
 def doctor_text(config: Config, engine: object = None) -> str:
     """What `dspark-chat doctor` prints, examined now. Takes a second, and belongs on a worker thread."""
-    from dspark_chat import __version__
+    from engine import __version__
     from engine.diagnostics import doctor
 
     run: Any = getattr(engine, "run_exclusive", None)

@@ -42,13 +42,13 @@ def run(args: argparse.Namespace, config: Config) -> int:
     Raises:
         DsparkError: with one sentence.
     """
-    from engine.session import open_session
+    from engine.load import load_session
 
     prompt = gather(args.prompt, sys.stdin)
     if not prompt.strip() and not args.image:
         raise UsageError("There is no prompt: give some words, or text on standard input.")
     reporter = Reporter(sys.stderr, quiet=args.quiet, verbose=args.verbose)
-    engine = open_session(config, reporter.progress)
+    engine = load_session(config, reporter.progress)
     reporter.done()
     begun = time.monotonic()
     try:

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from dspark_chat import __version__
+    from engine import __version__
     from engine.diagnostics import doctor
 
     config = read_settings(args)

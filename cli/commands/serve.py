@@ -148,12 +148,12 @@ def _opener(config: Config, serving: dict[str, Any]) -> Callable[[str, dict[str,
     def open_(model: str, options: dict[str, Any]) -> Any:
         from dataclasses import replace
 
-        from engine.session import open_session
+        from engine.load import load_session
 
         given = {name: options[name] for name in ("drafter", "cap", "context") if name in options}
         wanted = replace(config, model=model, sources={**config.sources, **dict.fromkeys(given, "request")}, **given)
         chosen = {"max_batch": options["max_batch"]} if "max_batch" in options else {}
-        return open_session(wanted, **{**serving, **chosen})
+        return load_session(wanted, **{**serving, **chosen})
 
     return open_
 
@@ -165,11 +165,11 @@ def _loader(
 
     def load() -> None:
         from cli.progress import Reporter
-        from engine.session import open_session
+        from engine.load import load_session
 
         reporter = Reporter(sys.stderr, quiet=logging.getLogger().level > logging.INFO, verbose=True)
         try:
-            engine = open_session(config, reporter.progress, **serving)
+            engine = load_session(config, reporter.progress, **serving)
         except DsparkError as error:
             failure.append(error)
             stop()

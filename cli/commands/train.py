@@ -109,7 +109,8 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 def run(args: argparse.Namespace) -> int:
     from engine import hub
-    from engine.engine import Options, open_engine
+    from engine.engine import Options
+    from engine.load import open_engine
     from engine.training.run import Run
     from engine.training.settings import keep
 

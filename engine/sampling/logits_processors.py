@@ -7,31 +7,10 @@ tokens plus the drafts before it. Knows no model and draws nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import mlx.core as mx
 
 from engine.types import Sampling
-
-
-class Processor(Protocol):
-    """One change of the logits of one sequence. Kept for the life of a request; told of every committed token."""
-
-    needs_draft: bool
-    """True when `rows` and `trim` need the draft's ids on the host (a grammar). Costs a second evaluation a round, so
-    only requests that ask for it pay. False: drafts stay on the device."""
-
-    def trim(self, drafts: Sequence[int]) -> int:
-        """How many leading drafts can be committed at all; the rest is not verified. Called only with needs_draft."""
-        ...
-
-    def rows(self, logits: mx.array, drafts: mx.array) -> mx.array:
-        """logits [K+1, V] float32, drafts [K] int32 -> logits [K+1, V]. Row i follows history + drafts[:i]."""
-        ...
-
-    def commit(self, tokens: Sequence[int]) -> None:
-        """These tokens were delivered, in order."""
-        ...
 
 
 class Penalties:

@@ -13,8 +13,8 @@ from enum import IntEnum
 
 import mlx.core as mx
 
-from engine.sampling.logits_processors import Penalties, Processor
-from engine.types import Sampling
+from engine.sampling.logits_processors import Penalties
+from engine.types import Processor, Sampling
 
 _MASK = (1 << 64) - 1
 

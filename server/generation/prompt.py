@@ -14,9 +14,9 @@ from engine.chat.reasoning import closing
 from engine.chat.template import ThinkSplitter
 from engine.engine import Engine
 from engine.errors import UsageError
-from engine.sampling.logits_processors import Processor
 from engine.sampling.structured_output import Gate, Grammars
 from engine.sampling.thinking_budget import ReasoningLimit
+from engine.types import Processor
 from server.errors import bad
 from server.settings import Settings
 from server.tool_calls import family_of

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import io
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_answers import FakeEngine
 
+from engine.load import LoadOptions
+
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
     fake = FakeEngine()
 
-    def load(model: str, **kwargs: Any) -> FakeEngine:
-        fake.loaded = {"model": model, **kwargs}
+    def load(model: str, options: LoadOptions, **kwargs: Any) -> FakeEngine:
+        fake.loaded = {"model": model, **asdict(options), **kwargs}
         return fake
 
     monkeypatch.setattr("engine.load.load", load)

@@ -10,8 +10,8 @@ from PIL import Image
 
 from cli.commands.answer import make_request
 from engine.config import Config
-from engine.engine import open_engine
 from engine.errors import ImageUnsupported, PictureUnreadable
+from engine.load import open_engine
 from tests.tools.make_tiny_models import make
 
 

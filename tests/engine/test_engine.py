@@ -12,8 +12,9 @@ import mlx.core as mx
 import pytest
 from fakes import ScriptedDrafter
 
-from engine.engine import Engine, Options, open_engine
+from engine.engine import Engine, Options
 from engine.errors import ContextOverflow, EngineClosed, UnknownDrafter, UsageError
+from engine.load import open_engine
 from engine.prefix_cache.cache import PrefixCache
 from engine.types import Failed, Finished, Prefilled, Prefilling, Request, Round, Sampling, Source, Tokens
 
@@ -117,7 +118,7 @@ def test_unknown_drafters_are_named(engine):
     list(ticket)
     with pytest.raises(UnknownDrafter):
         engine.submit(Request([1, 2], drafter="nonsense"))
-    engine.refuse_drafter("dflash", Source.DRAFT, "its file is for another model")
+    engine.offered.refuse("dflash", Source.DRAFT, "its file is for another model")
     with pytest.raises(UnknownDrafter, match="its file is for another model"):
         engine.drafter = "dflash"
     assert not next(d for d in engine.drafters if d.name == "dflash").available

@@ -12,7 +12,8 @@ from live_server import Live
 from PIL import Image
 
 from engine.chat.images import read_picture
-from engine.engine import Engine, Options, open_engine
+from engine.engine import Engine, Options
+from engine.load import open_engine
 from engine.prefix_cache.cache import PrefixCache
 from engine.types import Request
 from server.settings import Settings

@@ -11,7 +11,8 @@ import pytest
 from live_server import Live
 
 from engine.drafters.load import load_drafter
-from engine.engine import Engine, Options, open_engine
+from engine.engine import Engine, Options
+from engine.load import open_engine
 from engine.prefix_cache.cache import PrefixCache
 from server.settings import Settings
 

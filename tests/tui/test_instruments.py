@@ -183,7 +183,7 @@ async def test_doctor_shows_what_the_command_line_prints(monkeypatch: pytest.Mon
     async with running() as (app, pilot, _):
         await command(app, pilot, "/doctor")
         await wait_until(pilot, lambda: "Slow: [no] tuned one" in shown(app))
-        from dspark_chat import __version__
+        from engine import __version__
 
         assert app.screen.text == doctor.report(facts, app.controller.config, __version__)
         await pilot.press("escape")

@@ -246,7 +246,7 @@ def test_more_pictures_than_rows() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_with_the_real_engine(tmp_path: Path) -> None:
     pytest.importorskip("mlx_vlm", reason="needs the vision extra (mlx-vlm)")
-    from engine.engine import open_engine
+    from engine.load import open_engine
     from tests.tools.make_tiny_models import make
 
     path = save(tmp_path / "cat.png", "red", (24, 16))

@@ -16,8 +16,9 @@ from engine.decoding.admission import Admission, rows_budget
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.load import load_drafter
 from engine.drafters.prompt_lookup import Lookup
-from engine.engine import Engine, Options, open_engine
+from engine.engine import Engine, Options
 from engine.errors import RequestTooLarge
+from engine.load import open_engine
 from engine.types import Event, Finished, Prefilled, Request, Round
 from server.settings import Settings
 

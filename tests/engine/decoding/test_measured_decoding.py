@@ -12,8 +12,9 @@ from engine.diagnostics.benchmark import bench
 from engine.diagnostics.certify import certify
 from engine.diagnostics.equivalence import compare
 from engine.diagnostics.race import comparable, race
-from engine.engine import Engine, open_engine
+from engine.engine import Engine
 from engine.errors import Cancelled, UnknownDrafter, UsageError
+from engine.load import open_engine
 from engine.types import Piece, Request, Sampling, Source
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "targets" / "tiny-qwen3"

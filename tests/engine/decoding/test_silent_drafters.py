@@ -13,7 +13,8 @@ from fakes import ScriptedDrafter
 
 from engine.decoding.silent_drafters import PATIENCE, Silence
 from engine.drafters.load import load_drafter
-from engine.engine import Engine, open_engine
+from engine.engine import Engine
+from engine.load import open_engine
 from engine.types import Request
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -11,7 +11,8 @@ import pytest
 
 from engine.diagnostics.explain_round import Examination, Replay, examine
 from engine.drafters.load import load_drafter
-from engine.engine import Engine, Options, open_engine
+from engine.engine import Engine, Options
+from engine.load import open_engine
 from engine.prefix_cache.cache import PrefixCache
 from engine.sampling.sampler import RowSampler, transform
 from engine.types import Proposal, Request, Round, Sampling

@@ -10,7 +10,8 @@ import mlx.core as mx
 import pytest
 
 from engine.drafters.load import load_drafter
-from engine.engine import Engine, Options, open_engine
+from engine.engine import Engine, Options
+from engine.load import open_engine
 from engine.prefix_cache.cache import PrefixCache
 from engine.types import Failed, Finished, Prefilled, Request, Round
 from tests.engine.drafters import synthetic as s

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from engine.drafters.load import load_drafter
-from engine.engine import Engine, Options, open_engine
+from engine.engine import Engine, Options
+from engine.load import open_engine
 from engine.prefix_cache.cache import PrefixCache
 from engine.prefix_cache.disk import DiskTier
 from engine.types import Finished, Prefilled, Request, Round

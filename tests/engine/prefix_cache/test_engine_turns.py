@@ -17,8 +17,9 @@ from fakes import ScriptedDrafter
 
 from engine.backend.memory_pressure import PressureGuard
 from engine.decoding.scheduler import Scheduler
-from engine.engine import Engine, Options, open_engine
+from engine.engine import Engine, Options
 from engine.kv_cache.base import Snapshot
+from engine.load import open_engine
 from engine.prefix_cache.cache import PrefixCache
 from engine.prefix_cache.disk import DiskTier
 from engine.targets.load import load_target

@@ -13,8 +13,9 @@ from fakes import ScriptedDrafter
 from jsonschema import validate
 
 from engine.drafters.load import load_drafter
-from engine.engine import Engine, Options, open_engine
+from engine.engine import Engine, Options
 from engine.errors import UsageError
+from engine.load import open_engine
 from engine.sampling.structured_output import Gate, Grammars
 from engine.types import Finished, Request, Round, Sampling
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from engine.engine import Options, open_engine
+from engine.engine import Options
 from engine.kv_cache.recurrent import RecurrentState
+from engine.load import open_engine
 from engine.types import Request
 from tests.engine.targets.conftest import Tiny
 from tests.engine.targets.feeding import distance, feed, prefilled, tokens_of

@@ -117,7 +117,7 @@ def test_an_unloaded_model_is_gone(tmp_path: Path) -> None:
     import gc
     import weakref
 
-    from engine.engine import open_engine
+    from engine.load import open_engine
     from engine.types import Request
 
     folder = make("qwen3_5", tmp_path / "m")

@@ -21,8 +21,9 @@ from engine.drafters.backfill import backfill
 from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
-from engine.engine import Options, open_engine
+from engine.engine import Options
 from engine.errors import ImageUnsupported
+from engine.load import open_engine
 from engine.prefix_cache.cache import PrefixCache
 from engine.targets.families import muse_vision
 from engine.targets.families.muse_vision import MuseEye

@@ -13,7 +13,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from engine import backend as backend
-from engine.engine import Options, open_engine
+from engine.engine import Options
+from engine.load import open_engine
 from engine.training.data import conversations, features
 from engine.training.run import Run
 from engine.training.settings import Settings

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from engine.drafters.load import load_drafter
-from engine.engine import Options, open_engine
+from engine.engine import Options
+from engine.load import open_engine
 from engine.training.data.blocks import Store
 from engine.training.loop import accepted_length
 from engine.training.run import split

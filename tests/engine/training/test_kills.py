@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from engine.drafters.load import load_drafter
-from engine.engine import Options, open_engine
+from engine.engine import Options
+from engine.load import open_engine
 from engine.training.data import conversations, features
 from engine.training.loop import train
 from engine.training.run import Run

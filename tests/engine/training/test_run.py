@@ -13,8 +13,9 @@ import pytest
 from train import train
 
 from engine.drafters.load import load_drafter
-from engine.engine import Options, open_engine
+from engine.engine import Options
 from engine.errors import DsparkError, NoSpace, UsageError
+from engine.load import open_engine
 from engine.training import settings, terminal_plot
 from engine.training.data import conversations, features
 from engine.training.data.blocks import Store
