@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,25 +17,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from server.api import completions
 from server.api.admin import Admin
-from server.api.anthropic import request as anthropic
-from server.api.anthropic.stream import MessageStream
-from server.api.base import Identity, Stream
-from server.api.chat_completions import request as openai_chat
-from server.api.chat_completions.stream import ChatStream
-from server.api.responses import answer as responses_answer
-from server.api.responses import request as openai_responses
-from server.api.responses.stream import ResponseStream
+from server.api.dialect import Context, Counter, Dialect, Identity, Side, Stream
+from server.api.dialects import DIALECTS, error_body
 from server.errors import ApiError, from_engine
 from server.generation.engine_holder import Holder
 from server.generation.response_store import Store
 from server.generation.service import Generation, Service
-from server.http.middleware import Guard, error_body
+from server.http.middleware import Guard
 from server.http.sse import EventStream, gone
 from server.metrics import Metrics
 from server.settings import Settings
-from server.types import Answer, Broken, Chat
+from server.types import Answer, Broken
 
 log = logging.getLogger("dspark.server")
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
@@ -54,42 +46,23 @@ class Json(Response):
         return msgspec.json.encode(content)
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """The pure functions of one dialect."""
-
-    prefix: str
-    parse: Callable[[bytes], Chat]
-    answer: Callable[[Chat, list[Answer], Identity], dict[str, Any]]
-    stream: Callable[[Chat, Identity], Stream]
-
-
 class App:
     """Routes over one `Service`."""
 
-    def __init__(self, holder: Holder, settings: Settings) -> None:
+    def __init__(self, holder: Holder, settings: Settings, dialects: Sequence[Dialect] = DIALECTS) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self.service = Service(holder, settings, self.metrics)
-        self.store = Store(settings.stored)
         self.admin = Admin(self.service)
-        self._chat = Dialect("chatcmpl-", openai_chat.parse, openai_chat.answer, ChatStream)
-        self._completions = Dialect("cmpl-", completions.parse, completions.answer, completions.CompletionStream)
-        self._messages = Dialect("msg_", anthropic.parse, anthropic.answer, MessageStream)
-        self._responses = Dialect("resp_", self._parse_response, self._answer_response, self._response_stream)
+        self._dialects = dialects
+        self.context = Context(Store(settings.stored))
 
     def asgi(self) -> ASGIApp:
         routes: list[Route] = [
             Route("/", self._edge(self.root), methods=["GET", "HEAD"]),
             Route("/health", self._edge(self.admin.health), methods=["GET", "HEAD"]),
             Route("/metrics", self._edge(self.admin.metrics), methods=["GET"]),
-            *self._both("/chat/completions", self._generate(self._chat)),
-            *self._both("/completions", self._generate(self._completions)),
-            *self._both("/messages", self._generate(self._messages)),
-            *self._both("/messages/count_tokens", self.count_tokens),
-            *self._both("/responses", self._generate(self._responses)),
-            *self._both("/responses/input_tokens", self.input_tokens),
-            *self._both("/responses/{id}", self.response, "GET", "DELETE"),
+            *(route for dialect in self._dialects for route in self._spoken(dialect)),
             *self._both("/models", self.admin.models, "GET", "HEAD"),
             *self._both("/models/{id:path}", self.admin.model, "GET", "HEAD"),
             *self._both("/tokenize", self.tokenize),
@@ -99,16 +72,24 @@ class App:
             Route("/admin/unload", self._edge(self.admin.unload), methods=["POST"]),
             Route("/admin/cache", self._edge(self.admin.cache), methods=["GET", "DELETE"]),
         ]
-        app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
+        app = Starlette(routes=routes, exception_handlers={HTTPException: self._http_error})
         # Slashes at the end are cut off before routing; a redirect would lose the body.
         app.router.redirect_slashes = False
-        return Guard(app, self.settings)
+        return Guard(app, self.settings, self._refusal, {d.key_header for d in self._dialects})
+
+    def _spoken(self, dialect: Dialect) -> list[Route]:
+        """All routes of one dialect."""
+        routes = self._both(dialect.path, self._generate(dialect))
+        if dialect.counter is not None:
+            routes += self._both(dialect.counter.path, self._count(dialect.counter))
+        for side in dialect.sides:
+            routes += self._both(side.path, self._side(side), *side.answers)
+        return routes
 
     def _both(self, path: str, endpoint: Endpoint, *methods: str) -> list[Route]:
         return [Route(p, self._edge(endpoint), methods=list(methods or ("POST",))) for p in (f"/v1{path}", path)]
 
-    @staticmethod
-    def _edge(endpoint: Endpoint) -> Endpoint:
+    def _edge(self, endpoint: Endpoint) -> Endpoint:
         """The edge of a request: whatever happens becomes an answer in the dialect's shape."""
 
         async def run(request: Request) -> ASGIApp:
@@ -120,21 +101,34 @@ class App:
                 mapped = from_engine(error)
                 if mapped.status == 500:
                     log.exception("a request failed")
-                body = error_body(request.url.path, mapped)
+                body = self._refusal(request.url.path, mapped)
                 return Response(body, mapped.status, mapped.headers, "application/json")
 
         return run
+
+    def _refusal(self, path: str, error: ApiError) -> bytes:
+        return error_body(self._dialects, path, error)
+
+    async def _http_error(self, request: Request, error: Exception) -> Response:
+        """Routing errors: no such path, or not with this method."""
+        assert isinstance(error, HTTPException)
+        if error.status_code == 405:
+            mapped = ApiError(f"{request.method} is not allowed here.", status=405)
+        else:
+            mapped = ApiError("There is no such route.", "not_found", status=error.status_code)
+        headers = dict(error.headers or {})
+        return Response(self._refusal(request.url.path, mapped), mapped.status, headers, "application/json")
 
     # Generation -------------------------------------------------------------------------------------------------------
 
     def _generate(self, dialect: Dialect) -> Endpoint:
         async def run(request: Request) -> ASGIApp:
-            chat = dialect.parse(await read_body(request, self.settings))
+            chat = dialect.read(await read_body(request, self.settings), self.context)
             chat.provenance = chat.provenance or request.headers.get("x-dspark", "") in ("1", "true")
             named = (request.headers.get(name) for name in SESSION_HEADERS)
             chat.conversation = chat.conversation or next(filter(None, named), "")
             generation = await self.service.start(chat)
-            identity = Identity.fresh(dialect.prefix, chat.model or self.service.holder.name)
+            identity = Identity.fresh(dialect.id_prefix, chat.model or self.service.holder.name)
             if chat.stream:
                 frames = self._frames(generation, dialect.stream(chat, identity))
                 return EventStream(frames, lambda: _left(generation), self.settings.write_timeout)
@@ -196,42 +190,23 @@ class App:
             if generation.live:
                 generation.cancel()
 
-    # Responses --------------------------------------------------------------------------------------------------------
-
-    def _parse_response(self, body: bytes) -> Chat:
-        return openai_responses.parse(body, self.store.conversation)
-
-    def _answer_response(self, chat: Chat, answers: list[Answer], identity: Identity) -> dict[str, Any]:
-        body = responses_answer.answer(chat, answers, identity)
-        self._keep(chat, body)
-        return body
-
-    def _response_stream(self, chat: Chat, identity: Identity) -> Stream:
-        return ResponseStream(chat, identity, lambda body: self._keep(chat, body))
-
-    def _keep(self, chat: Chat, body: dict[str, Any]) -> None:
-        if chat.echo.store:
-            self.store.put(body, chat.echo.items)
-
-    async def response(self, request: Request) -> Response:
-        response_id = request.path_params["id"]
-        if request.method == "DELETE":
-            self.store.drop(response_id)
-            return Json({"id": response_id, "object": "response", "deleted": True})
-        return Json(self.store.get(response_id))
-
     # Small routes -----------------------------------------------------------------------------------------------------
 
     async def root(self, request: Request) -> Response:
-        return Json({"name": "dspark-chat", "endpoints": ["/v1/chat/completions", "/v1/responses", "/v1/messages"]})
+        return Json({"name": "dspark-chat", "endpoints": [f"/v1{d.path}" for d in self._dialects]})
 
-    async def count_tokens(self, request: Request) -> Response:
-        chat = anthropic.parse_count(await read_body(request, self.settings))
-        return Json({"input_tokens": await self.service.count(chat)})
+    def _count(self, counter: Counter) -> Endpoint:
+        async def run(request: Request) -> Response:
+            chat = counter.parse(await read_body(request, self.settings), self.context)
+            return Json(counter.answer(await self.service.count(chat)))
 
-    async def input_tokens(self, request: Request) -> Response:
-        chat = self._parse_response(await read_body(request, self.settings))
-        return Json({"object": "response.input_tokens", "input_tokens": await self.service.count(chat)})
+        return run
+
+    def _side(self, side: Side) -> Endpoint:
+        async def run(request: Request) -> Response:
+            return Json(side.answers[request.method](self.context, request.path_params))
+
+        return run
 
     async def tokenize(self, request: Request) -> Response:
         chat = self.admin.parse_tokenize(await read_body(request, self.settings))
@@ -271,14 +246,3 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     except TimeoutError as error:
         raise ApiError("The body did not arrive in time.", "timeout", headers=close) from error
     return b"".join(parts)
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    """Routing errors: no such path, or not with this method."""
-    assert isinstance(error, HTTPException)
-    if error.status_code == 405:
-        mapped = ApiError(f"{request.method} is not allowed here.", status=405)
-    else:
-        mapped = ApiError("There is no such route.", "not_found", status=error.status_code)
-    headers = dict(error.headers or {})
-    return Response(error_body(request.url.path, mapped), mapped.status, headers, "application/json")

@@ -1,12 +1,12 @@
-"""What a client is told when a request cannot be served, in either dialect's shape.
+"""What a client is told when a request cannot be served.
 
-One exception carries the status, the kind and a sentence; the dialects only choose the envelope. Knows no route.
+One exception carries the status, the kind and a sentence; a dialect chooses the envelope. Knows no dialect.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
 from engine import errors as engine_errors
 
@@ -35,30 +35,6 @@ _STATUS: dict[Kind, int] = {
     "unavailable": 503,
     "server": 500,
 }
-_OPENAI: dict[Kind, str] = {
-    "invalid_request": "invalid_request_error",
-    "authentication": "authentication_error",
-    "permission": "permission_error",
-    "not_found": "not_found_error",
-    "too_large": "invalid_request_error",
-    "timeout": "timeout_error",
-    "rate_limit": "rate_limit_error",
-    "overloaded": "service_unavailable",
-    "unavailable": "service_unavailable",
-    "server": "server_error",
-}
-_ANTHROPIC: dict[Kind, str] = {
-    "invalid_request": "invalid_request_error",
-    "authentication": "authentication_error",
-    "permission": "permission_error",
-    "not_found": "not_found_error",
-    "too_large": "request_too_large",
-    "timeout": "timeout_error",
-    "rate_limit": "rate_limit_error",
-    "overloaded": "overloaded_error",
-    "unavailable": "overloaded_error",
-    "server": "api_error",
-}
 
 
 class ApiError(Exception):
@@ -81,19 +57,6 @@ class ApiError(Exception):
         self.param = param
         self.code = code
         self.headers = headers or {}
-
-    def openai(self) -> dict[str, Any]:
-        return {
-            "error": {
-                "message": self.message,
-                "type": _OPENAI[self.kind],
-                "param": self.param,
-                "code": self.code,
-            }
-        }
-
-    def anthropic(self) -> dict[str, Any]:
-        return {"type": "error", "error": {"type": _ANTHROPIC[self.kind], "message": self.message}}
 
 
 def bad(message: str, param: str | None = None, code: str | None = None) -> ApiError:

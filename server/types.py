@@ -52,6 +52,8 @@ class Format:
 
     kind: Literal["json", "schema", "regex", "lark", "choice"]
     value: Any = None
+    param: str = "structured_outputs"
+    """Where in the request it stands, for refusals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,6 @@ class Image:
 class Chat:
     """One request for an answer, whatever the dialect."""
 
-    dialect: Literal["chat", "completions", "responses", "messages"]
     model: str = ""
     messages: list[Message] = field(default_factory=list[Message])
     prompt: str | list[int] | None = None
@@ -89,6 +90,10 @@ class Chat:
     include_usage: bool = False
     progress: bool = False
     """Whether the client asked for prefill progress in the stream."""
+    news: Literal["all", "first", "none"] = "none"
+    """Which news of a prompt being read its renderer shows."""
+    call_prefix: str = "call_"
+    """Begins the ids of tool calls."""
     provenance: bool = False
     """Whether the client asked for the x_dspark block."""
     conversation: str = ""
@@ -309,7 +314,7 @@ def top_count(value: int | None, name: str) -> int | None:
 def schema_format(schema: Any, param: str) -> Format:
     if not isinstance(schema, dict):
         raise bad(f"{param}: must be a JSON schema object.", param)
-    return Format("schema", schema)
+    return Format("schema", schema, param)
 
 
 def text_format(kind: str, schema: Any, param: str, inner: str = "schema") -> Format | None:
@@ -317,7 +322,7 @@ def text_format(kind: str, schema: Any, param: str, inner: str = "schema") -> Fo
     if kind == "text":
         return None
     if kind == "json_object":
-        return Format("json")
+        return Format("json", None, param)
     if kind == "json_schema":
         return schema_format(schema, f"{param}.{inner}")
     raise bad(f"{param}.type: '{kind}' is none of text, json_object, json_schema.", f"{param}.type")

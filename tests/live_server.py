@@ -5,11 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import uvicorn
 
+from server.api.dialect import Dialect
+from server.api.dialects import DIALECTS
 from server.app import App
 from server.generation.engine_holder import Holder
 from server.run import uvicorn_config
@@ -19,9 +22,9 @@ from server.settings import Settings
 class Live:
     """One running server."""
 
-    def __init__(self, engine: Any, settings: Settings, name: str = "") -> None:
+    def __init__(self, engine: Any, settings: Settings, name: str = "", dialects: Sequence[Dialect] = DIALECTS) -> None:
         self.engine = engine
-        self.app = App(Holder(engine=engine, name=name), settings)
+        self.app = App(Holder(engine=engine, name=name), settings, dialects)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

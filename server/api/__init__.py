@@ -1,1 +1,1 @@
-"""One file a dialect: `parse(body) -> Chat`, `answer(...) -> dict` and a `Stream` of frames. Pure functions, no I/O."""
+"""One package a dialect, each with its `DIALECT`; dialects.py is the table of those that are served."""

@@ -148,10 +148,10 @@ class Admin:
         wanted = decode(body, _Tokenize)
         text = wanted.prompt if wanted.prompt is not None else wanted.content
         if wanted.messages:
-            return Chat(dialect="chat", model=wanted.model, messages=wanted.messages)
+            return Chat(model=wanted.model, messages=wanted.messages)
         if not text:
             raise bad("prompt: give text, or messages.", "prompt")
-        return Chat(dialect="completions", model=wanted.model, prompt=text)
+        return Chat(model=wanted.model, prompt=text)
 
     def detokenize(self, body: bytes) -> dict[str, Any]:
         wanted = decode(body, _Detokenize)

@@ -1,17 +1,15 @@
-"""What the dialects share: decoding a body, the identity of an answer, and the contract of a stream renderer."""
+"""What the dialects share: decoding a body, and the usage and the errors of the OpenAI ones."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from engine.chat.template import EFFORTS
 from engine.types import Usage
-from server.errors import ApiError, bad, from_validation
-from server.types import Answer, Delta, fresh_id
+from server.errors import ApiError, Kind, bad, from_validation
+from server.types import Answer
 
 T = TypeVar("T")
 
@@ -31,41 +29,6 @@ def effort_of(value: str | None, param: str) -> str | None:
     if value is not None and value not in EFFORTS:
         raise bad(f"{param}: '{value}' is none of {', '.join(EFFORTS)}.", param)
     return value
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What stays the same over all frames of one answer."""
-
-    id: str
-    model: str
-    created: int = field(default_factory=lambda: int(time.time()))
-
-    @classmethod
-    def fresh(cls, prefix: str, model: str) -> Identity:
-        return cls(fresh_id(prefix), model)
-
-
-class Stream(Protocol):
-    """Renders deltas as they come. Every method returns complete frames."""
-
-    def open(self) -> list[bytes]:
-        """Before anything is known."""
-        ...
-
-    def frames(self, choice: int, delta: Delta) -> list[bytes]: ...
-
-    def heartbeat(self) -> list[bytes]:
-        """Something legal to say in silence, which resets the client's idle timer."""
-        ...
-
-    def broken(self, error: ApiError) -> list[bytes]:
-        """The in-stream error; nothing follows."""
-        ...
-
-    def close(self) -> list[bytes]:
-        """After the last choice is done."""
-        ...
 
 
 def add_usage(answers: list[Answer]) -> Usage:
@@ -106,3 +69,22 @@ def openai_usage(usage: Usage, reasoning: int = 0) -> dict[str, Any]:
             "rejected_prediction_tokens": usage.drafted - usage.accepted,
         },
     }
+
+
+_ERRORS: dict[Kind, str] = {
+    "invalid_request": "invalid_request_error",
+    "authentication": "authentication_error",
+    "permission": "permission_error",
+    "not_found": "not_found_error",
+    "too_large": "invalid_request_error",
+    "timeout": "timeout_error",
+    "rate_limit": "rate_limit_error",
+    "overloaded": "service_unavailable",
+    "unavailable": "service_unavailable",
+    "server": "server_error",
+}
+
+
+def openai_error(error: ApiError) -> dict[str, Any]:
+    kind = _ERRORS[error.kind]
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}

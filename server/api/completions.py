@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from engine.types import Usage
-from server.api.base import Identity, add_usage, decode, openai_usage, sum_usage
+from server.api.base import add_usage, decode, openai_error, openai_usage, sum_usage
 from server.api.chat_completions.request import Sampled
+from server.api.dialect import Context, Dialect, Identity
 from server.errors import ApiError, bad
 from server.http import sse
 from server.types import Answer, Chat, Delta, Done, Text, TokenLogprob, positive, stops, top_count
@@ -19,7 +20,7 @@ class _Request(Sampled, kw_only=True):
     suffix: str | None = None
 
 
-def parse(body: bytes) -> Chat:
+def parse(body: bytes, context: Context) -> Chat:
     request = decode(body, _Request)
     prompt: Any = request.prompt
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
@@ -34,7 +35,6 @@ def parse(body: bytes) -> Chat:
         raise bad("suffix: is not supported; put the text after the cursor into the prompt.", "suffix")
     top = top_count(request.logprobs, "logprobs")
     return Chat(
-        dialect="completions",
         model=request.model,
         prompt=prompt,
         format=request.structured(),
@@ -124,7 +124,7 @@ class CompletionStream:
         return [self._chunk(0, "")]
 
     def broken(self, error: ApiError) -> list[bytes]:
-        return [sse.frame(error.openai()), sse.DONE]
+        return [sse.frame(openai_error(error)), sse.DONE]
 
     def close(self) -> list[bytes]:
         tail = [sse.DONE]
@@ -138,3 +138,8 @@ class CompletionStream:
     ) -> bytes:
         piece = {"index": choice, "text": text, "logprobs": logprobs, "finish_reason": reason}
         return sse.frame({**self._base, "choices": [piece], **extra})
+
+
+DIALECT = Dialect(
+    path="/completions", parse=parse, answer=answer, stream=CompletionStream, error=openai_error, id_prefix="cmpl-"
+)

@@ -85,16 +85,9 @@ def _constraint(engine: Engine, chat: Chat, prompt: Sequence[int]) -> tuple[Proc
     try:
         grammar = _forced(engine, chat, grammars) if forced_call else _format(chat, grammars)
     except UsageError as error:
-        raise bad(f"{_param(chat, forced_call)}: {error}", _param(chat, forced_call)) from error
+        param = "tools" if chat.format is None or forced_call else chat.format.param
+        raise bad(f"{param}: {error}", param) from error
     return (grammars.constraint(grammar, _gate(engine, chat, prompt)),)
-
-
-def _param(chat: Chat, forced_call: bool) -> str:
-    if forced_call:
-        return "tools"
-    return {"chat": "response_format", "responses": "text.format", "messages": "output_config.format"}.get(
-        chat.dialect, "structured_outputs"
-    )
 
 
 def _forced(engine: Engine, chat: Chat, grammars: Grammars) -> str:

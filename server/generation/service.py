@@ -251,9 +251,7 @@ class Service:
     def _submit(self, chat: Chat, prepared: Prepared) -> Generation:
         engine, request = prepared.engine, prepared.request
         loop = asyncio.get_running_loop()
-        # Anthropic's stream begins with the prompt's counts; elsewhere only progress that was asked for is shown.
-        news = "all" if chat.progress else "first" if chat.dialect == "messages" and chat.stream else "none"
-        channel = Channel(loop, logprobs=chat.logprobs is not None, choices=chat.n, news=news)
+        channel = Channel(loop, logprobs=chat.logprobs is not None, choices=chat.n, news=chat.news)
         choices: list[Choice] = []
         for i in range(chat.n):
             track = self.metrics.track()
@@ -278,8 +276,7 @@ class Service:
     def _choice(self, engine: Engine, chat: Chat, channel: Channel, index: int, prepared: Prepared) -> Choice:
         parser = None
         if chat.tools and chat.choice.mode != "none":
-            prefix = "toolu_" if chat.dialect == "messages" else "call_"
-            parser = FAMILIES[family_of(engine.format.source)](chat.tools, prefix)
+            parser = FAMILIES[family_of(engine.format.source)](chat.tools, chat.call_prefix)
         splitter = prepared.splitter if index == 0 else forcing.splitter(engine, prepared.prompt)
         return Choice(
             splitter if chat.prompt is None else Plain(),

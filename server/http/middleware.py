@@ -1,7 +1,7 @@
 """What every request must pass before a route sees it: size of headers, Host, Origin, key. And the access log.
 
 A browser page must not reach a server on this machine: Host stops rebinding, Origin stops cross-site calls. Knows no
-dialect beyond the envelope of its refusals.
+dialect: the envelope of a refusal and the headers that may hold a key are given.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import hmac
 import ipaddress
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
-import msgspec
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -33,9 +32,8 @@ METHODS = "GET, POST, DELETE, OPTIONS"
 ALLOWED_HEADERS = "authorization, content-type, x-api-key, anthropic-version, anthropic-beta, x-dspark"
 
 
-def error_body(path: str, error: ApiError) -> bytes:
-    messages = path.startswith(("/v1/messages", "/messages"))
-    return msgspec.json.encode(error.anthropic() if messages else error.openai())
+Envelope = Callable[[str, ApiError], bytes]
+"""(path, error) -> the body of a refusal."""
 
 
 def is_loopback(host: str) -> bool:
@@ -58,8 +56,10 @@ def host_of(value: str) -> str:
 class Guard:
     """ASGI middleware; the outermost part of the application."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, envelope: Envelope, key_headers: Iterable[str]) -> None:
         self._app = app
+        self._envelope = envelope
+        self._key_headers = frozenset(key_headers)
         self._settings = settings
         self._hosts = {h.lower() for h in (settings.host, *settings.allowed_hosts)}
         # Digests have one length, so that comparing them tells nothing about a key's.
@@ -87,7 +87,7 @@ class Guard:
         try:
             self._check(scope, headers, origin, allowed_origin)
         except ApiError as error:
-            await _refuse(receive, answer, scope["path"], error)
+            await _refuse(receive, answer, self._envelope(scope["path"], error), error)
         else:
             if scope["method"] == "OPTIONS":
                 await _preflight(answer)
@@ -129,8 +129,7 @@ class Guard:
     def _authenticate(self, headers: Headers) -> None:
         if not self._keys:
             return
-        bearer = headers.get("authorization", "")
-        given = [headers.get("x-api-key"), bearer[7:].strip() if bearer[:7].lower() == "bearer " else None]
+        given = (_key(name, headers.get(name, "")) for name in self._key_headers)
         if not _matches((g for g in given if g), self._keys):
             raise ApiError(
                 "The API key is missing or wrong.",
@@ -138,6 +137,13 @@ class Guard:
                 code="invalid_api_key",
                 headers={"www-authenticate": "Bearer"},
             )
+
+
+def _key(header: str, value: str) -> str:
+    """The key that a header holds; authorization says first of which kind it is."""
+    if header != "authorization":
+        return value
+    return value[7:].strip() if value[:7].lower() == "bearer " else ""
 
 
 def _matches(given: Iterable[str], keys: list[bytes]) -> bool:
@@ -181,10 +187,9 @@ async def _read(receive: Receive) -> None:
             return
 
 
-async def _refuse(receive: Receive, send: Send, path: str, error: ApiError) -> None:
-    """Answer whatever the body says; the connection closes, because its rest may be unread."""
+async def _refuse(receive: Receive, send: Send, body: bytes, error: ApiError) -> None:
+    """Answer whatever the request's body says; the connection closes, because its rest may be unread."""
     await _drain(receive)
-    body = error_body(path, error)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

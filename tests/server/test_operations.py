@@ -462,4 +462,4 @@ def test_memory_stays_flat_over_many_requests(start: Any) -> None:
         if count == 30:
             before = resident()
     assert resident() - before < 8 << 20
-    assert len(live.app.store._kept) == 0
+    assert len(live.app.context.store._kept) == 0

@@ -1,4 +1,4 @@
-"""Anthropic Messages: request to `Chat`, deltas to events, answers to a message.
+"""The request of Anthropic Messages as a `Chat`.
 
 What agents put in and move about without meaning it is taken out here (billing line, cache_control), so that the same
 conversation is the same prompt on every turn.
@@ -6,21 +6,18 @@ conversation is the same prompt on every turn.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, Literal
 
 import msgspec
 
 from engine.chat.template import EFFORTS
-from engine.types import Usage
-from server.api.base import Identity, decode
+from server.api.base import decode
+from server.api.dialect import Context
 from server.errors import bad
 from server.generation.content import content, image_from_base64, image_from_uri, merge_calls, name_results, tool_call
 from server.types import (
-    Answer,
     Chat,
-    Done,
     Format,
     Image,
     Message,
@@ -36,10 +33,6 @@ from server.types import (
 _BILLING = re.compile(r"x-anthropic-[a-z-]+: [^\n]*\n?")
 """A line that clients put first and that may change with every request; a block is dropped when it is nothing else."""
 _SESSION = re.compile(r"session_(?:id\W+)?([0-9a-fA-F-]{8,})")
-SIGNATURE = "ZHNwYXJr"
-"""Clients echo a thinking block only with a signature; this one says nothing."""
-
-# The request ----------------------------------------------------------------------------------------------------------
 
 
 class _Text(msgspec.Struct, tag="text"):
@@ -156,7 +149,7 @@ class _Request(_Count, kw_only=True):
     draft_cap: int | None = None
 
 
-def parse(body: bytes) -> Chat:
+def parse(body: bytes, context: Context) -> Chat:
     request = decode(body, _Request)
     chat = _chat(request)
     chat.sampling = sampling_fields(
@@ -177,7 +170,7 @@ def _session(metadata: _Metadata | None) -> str:
     return found[1] if found else ""
 
 
-def parse_count(body: bytes) -> Chat:
+def parse_count(body: bytes, context: Context) -> Chat:
     return _chat(decode(body, _Count))
 
 
@@ -202,7 +195,6 @@ def _chat(request: _Count) -> Chat:
     if effort not in EFFORTS:
         effort = None
     return Chat(
-        dialect="messages",
         model=request.model,
         messages=name_results(merge_calls(messages)),
         tools=tools,
@@ -305,61 +297,3 @@ def _format(request: _Count) -> Format | None:
     if given.type != "json_schema":
         raise bad(f"output_config.format.type: '{given.type}' is not json_schema.", "output_config.format.type")
     return schema_format(given.schema, "output_config.format.schema")
-
-
-# The answer -----------------------------------------------------------------------------------------------------------
-
-
-def usage_block(usage: Usage) -> dict[str, Any]:
-    return {
-        "input_tokens": usage.prompt - usage.cached,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": usage.cached,
-        "output_tokens": usage.completion,
-    }
-
-
-def reason_of(done: Done | None, calls: bool) -> tuple[str, str | None]:
-    if done is None:
-        return "end_turn", None
-    if done.reason == "length":
-        return "max_tokens", None
-    if done.reason == "tool_calls" or calls:
-        return "tool_use", None
-    if done.reason == "stop_sequence":
-        return "stop_sequence", done.stop
-    return "end_turn", None
-
-
-def _input(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {"value": value}
-
-
-def answer(chat: Chat, answers: list[Answer], identity: Identity) -> dict[str, Any]:
-    found = answers[0]
-    blocks: list[dict[str, Any]] = []
-    for block in found.blocks:
-        if block.kind == "reasoning":
-            blocks.append({"type": "thinking", "thinking": block.text, "signature": SIGNATURE})
-        elif block.kind == "text":
-            blocks.append({"type": "text", "text": block.text})
-        elif block.complete:
-            blocks.append({"type": "tool_use", "id": block.id, "name": block.name, "input": _input(block.text)})
-    reason, stop = reason_of(found.done, bool(found.calls()))
-    body: dict[str, Any] = {
-        "id": identity.id,
-        "type": "message",
-        "role": "assistant",
-        "model": identity.model,
-        "content": blocks or [{"type": "text", "text": ""}],
-        "stop_reason": reason,
-        "stop_sequence": stop,
-        "usage": usage_block(found.done.usage if found.done else Usage()),
-    }
-    if chat.provenance and found.done and found.done.provenance:
-        body["x_dspark"] = found.done.provenance.as_dict()
-    return body

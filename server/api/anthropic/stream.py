@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from engine.types import Usage
-from server.api.anthropic.request import SIGNATURE, reason_of, usage_block
-from server.api.base import Identity
+from server.api.anthropic.answer import SIGNATURE, error_body, reason_of, usage_block
+from server.api.dialect import Identity
 from server.errors import ApiError
 from server.http import sse
 from server.types import CallArguments, CallStart, Chat, Delta, Done, Reasoning, Started, Text
@@ -101,7 +101,7 @@ class MessageStream:
         return [self._event("ping")]
 
     def broken(self, error: ApiError) -> list[bytes]:
-        return [sse.frame(error.anthropic(), "error")]
+        return [sse.frame(error_body(error), "error")]
 
     def close(self) -> list[bytes]:
         return []

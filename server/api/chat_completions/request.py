@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions: request to `Chat`, deltas to chunks, answers to a completion."""
+"""The request of OpenAI Chat Completions as a `Chat`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from server.api.base import Identity, add_usage, decode, effort_of, openai_usage, reasoning_tokens
+from server.api.base import decode, effort_of
+from server.api.dialect import Context
 from server.errors import bad
 from server.generation.content import content, name_results, picture, tool_call
 from server.types import (
-    Answer,
     Chat,
     Format,
     Image,
     Message,
-    TokenLogprob,
     Tool,
     ToolChoice,
     positive,
@@ -25,8 +24,6 @@ from server.types import (
     tool_choice,
     top_count,
 )
-
-# The request ----------------------------------------------------------------------------------------------------------
 
 
 class _Text(msgspec.Struct, tag="text"):
@@ -189,7 +186,7 @@ def _bias(given: dict[str, float] | None) -> dict[int, float] | None:
     return bias
 
 
-def parse(body: bytes) -> Chat:
+def parse(body: bytes, context: Context) -> Chat:
     request = decode(body, _Request)
     if not request.messages:
         raise bad("messages: must hold at least one message.", "messages")
@@ -204,7 +201,6 @@ def parse(body: bytes) -> Chat:
     if effort == "none":
         effort, thinking = None, False
     return Chat(
-        dialect="chat",
         model=request.model,
         messages=name_results(messages),
         tools=tools,
@@ -284,56 +280,3 @@ def _format(given: _ResponseFormat | None) -> Format | None:
 def _logprobs(wanted: bool | None, top: int | None) -> int | None:
     top = top_count(top, "top_logprobs")
     return (top or 0) if wanted else None
-
-
-# The answer -----------------------------------------------------------------------------------------------------------
-
-REASONS = {"stop": "stop", "stop_sequence": "stop", "length": "length", "tool_calls": "tool_calls", "cancel": "stop"}
-
-
-def answer(chat: Chat, answers: list[Answer], identity: Identity) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "id": identity.id,
-        "object": "chat.completion",
-        "created": identity.created,
-        "model": identity.model,
-        "choices": [_answer_choice(chat, i, a) for i, a in enumerate(answers)],
-        "usage": openai_usage(add_usage(answers), reasoning_tokens(answers)),
-    }
-    if chat.provenance:
-        body["x_dspark"] = [a.done.provenance.as_dict() for a in answers if a.done and a.done.provenance]
-        if chat.n == 1:
-            body["x_dspark"] = body["x_dspark"][0] if body["x_dspark"] else None
-    return body
-
-
-def _answer_choice(chat: Chat, index: int, found: Answer) -> dict[str, Any]:
-    calls = found.calls()
-    message: dict[str, Any] = {"role": "assistant", "content": found.text or (None if calls else ""), "refusal": None}
-    if found.reasoning:
-        message["reasoning_content"] = found.reasoning
-    if calls:
-        message["tool_calls"] = [
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.text}} for c in calls
-        ]
-    return {
-        "index": index,
-        "message": message,
-        "logprobs": None if chat.logprobs is None else logprobs_block(found.logprobs),
-        "finish_reason": REASONS[found.done.reason] if found.done else "stop",
-    }
-
-
-def logprobs_block(entries: list[TokenLogprob] | tuple[TokenLogprob, ...]) -> dict[str, Any]:
-    return {
-        "content": [
-            {
-                "token": e.text,
-                "bytes": list(e.bytes),
-                "logprob": e.logprob,
-                "top_logprobs": [{"token": t, "bytes": list(b), "logprob": p} for t, b, p in e.top],
-            }
-            for e in entries
-        ],
-        "refusal": None,
-    }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from engine.types import Usage
-from server.api.base import Identity, openai_usage, sum_usage
-from server.api.chat_completions.request import REASONS, logprobs_block
+from server.api.base import openai_error, openai_usage, sum_usage
+from server.api.chat_completions.answer import REASONS, logprobs_block
+from server.api.dialect import Identity
 from server.errors import ApiError
 from server.http import sse
 from server.types import CallArguments, CallStart, Chat, Delta, Done, Progress, Reasoning, Text
@@ -64,7 +65,7 @@ class ChatStream:
         return [self._chunk(0, {"content": ""})]
 
     def broken(self, error: ApiError) -> list[bytes]:
-        return [sse.frame(error.openai()), sse.DONE]
+        return [sse.frame(openai_error(error)), sse.DONE]
 
     def close(self) -> list[bytes]:
         tail = [sse.DONE]

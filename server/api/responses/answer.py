@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from engine.types import Usage
-from server.api.base import Identity
+from server.api.dialect import Identity
 from server.errors import ApiError
 from server.types import Answer, Block, Chat, Done, fresh_id
 
@@ -31,11 +32,10 @@ class Echo:
     summary: str | None = None
     format: dict[str, Any] = field(default_factory=lambda: {"type": "text"})
     previous: str | None = None
-    store: bool = True
+    keep: Callable[[dict[str, Any]], None] | None = None
+    """Stores the finished answer, unless the request said not to."""
     names: dict[str, str | None] = field(default_factory=dict[str, str | None])
     """What the client calls its user and its cache, repeated as given."""
-    items: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """The whole input, earlier turns included, for previous_response_id."""
     custom: frozenset[str] = frozenset()
     """Names of free-form tools."""
 
@@ -123,7 +123,7 @@ def response(
         "previous_response_id": echo.previous,
         "reasoning": {"effort": echo.effort, "summary": echo.summary},
         "service_tier": "default",
-        "store": echo.store,
+        "store": echo.keep is not None,
         "temperature": 0.0 if echo.temperature is None else echo.temperature,
         "text": {"format": echo.format},
         "tool_choice": echo.tool_choice,
@@ -143,6 +143,17 @@ def response(
     return body
 
 
+def finished(
+    chat: Chat, identity: Identity, status: str, output: list[dict[str, Any]], done: Done | None
+) -> dict[str, Any]:
+    """The response at its end, which is kept for later requests."""
+    body = response(chat, identity, status, output, done)
+    echo: Echo = chat.echo
+    if echo.keep is not None:
+        echo.keep(body)
+    return body
+
+
 def status_of(done: Done | None) -> str:
     return "incomplete" if done is not None and done.reason == "length" else "completed"
 
@@ -150,7 +161,7 @@ def status_of(done: Done | None) -> str:
 def answer(chat: Chat, answers: list[Answer], identity: Identity) -> dict[str, Any]:
     found = answers[0]
     status = status_of(found.done)
-    return response(chat, identity, status, output_items(chat, found, status), found.done)
+    return finished(chat, identity, status, output_items(chat, found, status), found.done)
 
 
 def failed(chat: Chat, identity: Identity, error: ApiError) -> dict[str, Any]:

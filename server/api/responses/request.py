@@ -7,12 +7,12 @@ and unflattened in the answer; free-form tools become functions with one text ar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
 
 from server.api.base import decode, effort_of
+from server.api.dialect import Context
 from server.api.responses.answer import JOINT, Echo
 from server.errors import bad, from_validation
 from server.generation.content import content, merge_calls, name_results, picture, tool_call
@@ -126,8 +126,7 @@ class _ReasoningItem(msgspec.Struct):
     content: list[_Summary] | None = None
 
 
-def parse(body: bytes, recall: Callable[[str], list[dict[str, Any]]]) -> Chat:
-    """recall: the items of an earlier response, its output included; raises ApiError when unknown."""
+def parse(body: bytes, context: Context) -> Chat:
     request = decode(body, _Request)
     items = (
         [{"type": "message", "role": "user", "content": request.input}]
@@ -135,7 +134,7 @@ def parse(body: bytes, recall: Callable[[str], list[dict[str, Any]]]) -> Chat:
         else list(request.input)
     )
     if request.previous_response_id:
-        items = recall(request.previous_response_id) + items
+        items = context.store.conversation(request.previous_response_id) + items
     if not items:
         raise bad("input: must not be empty.", "input")
     images: list[Image] = []
@@ -148,7 +147,6 @@ def parse(body: bytes, recall: Callable[[str], list[dict[str, Any]]]) -> Chat:
     thinking = False if effort == "none" else None
     top_count(request.top_logprobs, "top_logprobs")
     return Chat(
-        dialect="responses",
         model=request.model,
         messages=name_results(merge_calls(messages)),
         tools=tools,
@@ -164,7 +162,7 @@ def parse(body: bytes, recall: Callable[[str], list[dict[str, Any]]]) -> Chat:
         stream=bool(request.stream),
         provenance=bool(request.x_dspark),
         conversation=_conversation(request),
-        echo=_echo(request, msgspec.json.decode(body), items),
+        echo=_echo(request, msgspec.json.decode(body), items, context),
     )
 
 
@@ -173,7 +171,7 @@ def _conversation(request: _Request) -> str:
     return request.prompt_cache_key or (given.id if isinstance(given, _Conversation) else given) or ""
 
 
-def _echo(request: _Request, raw: dict[str, Any], items: list[dict[str, Any]]) -> Echo:
+def _echo(request: _Request, raw: dict[str, Any], items: list[dict[str, Any]], context: Context) -> Echo:
     reasoning = request.reasoning or _ReasoningConfig()
     return Echo(
         instructions=request.instructions,
@@ -188,13 +186,12 @@ def _echo(request: _Request, raw: dict[str, Any], items: list[dict[str, Any]]) -
         summary=reasoning.summary,
         format=_whole((raw.get("text") or {}).get("format") or {}, type="text"),
         previous=request.previous_response_id,
-        store=request.store is not False,
+        keep=None if request.store is False else lambda body: context.store.put(body, items),
         names={
             "user": request.user,
             "safety_identifier": request.safety_identifier,
             "prompt_cache_key": request.prompt_cache_key,
         },
-        items=items,
         custom=frozenset(t.name for t in request.tools or () if t.type == "custom"),
     )
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from server.api.base import Identity
+from server.api.dialect import Identity
 from server.api.responses.answer import (
     Echo,
     call_item,
     custom_input,
     failed,
+    finished,
     message_item,
     reasoning_item,
     response,
@@ -25,10 +25,9 @@ from server.types import Block, CallArguments, CallEnd, CallStart, Chat, Delta, 
 class ResponseStream:
     """created, in_progress, items with their deltas, completed or incomplete or failed."""
 
-    def __init__(self, chat: Chat, identity: Identity, keep: Callable[[dict[str, Any]], None] | None = None) -> None:
+    def __init__(self, chat: Chat, identity: Identity) -> None:
         self._chat = chat
         self._identity = identity
-        self._keep = keep
         self._sequence = 0
         self._output: list[dict[str, Any]] = []
         self._block: Block | None = None
@@ -136,9 +135,7 @@ class ResponseStream:
     def _done(self, done: Done) -> list[bytes]:
         status = status_of(done)
         frames = self._finish(status)
-        body = response(self._chat, self._identity, status, self._output, done)
-        if self._keep is not None:
-            self._keep(body)
+        body = finished(self._chat, self._identity, status, self._output, done)
         return [*frames, self._event(f"response.{status}", response=body)]
 
     def heartbeat(self) -> list[bytes]:
