@@ -26,10 +26,10 @@ from engine.chat.tokenizer import Tokenizer
 from engine.decoding.admission import Admission
 from engine.decoding.chunk_budget import STALL_MS, Pace
 from engine.decoding.draft_length.policy import CapPolicy, EngineCap, policy_for
+from engine.decoding.drafter_watch import DrafterWatch
 from engine.decoding.loop import Loop
 from engine.decoding.scheduler import Plan, Scheduler
 from engine.decoding.sequence import Listener, Sequence
-from engine.decoding.silent_drafters import Silence
 from engine.decoding.stopping import Finish
 from engine.drafters.base import Drafter
 from engine.drafters.block import CONTEXT_ROWS
@@ -130,7 +130,7 @@ class Engine:
         self._numbers = itertools.count(1)
         self.offered = DrafterSet()
         """What requests can draft with; a learned drafter is added to it once it is loaded."""
-        self._silence = Silence(lambda name, sentence: self.offered.remark(name, "silence", sentence))
+        self._watch = DrafterWatch(self.offered.remark)
         self.drafter = "lookup" if self.options.drafter == "auto" and self.options.lookup else "none"
         self._install()
 
@@ -222,7 +222,7 @@ class Engine:
             chain=chain,
             chains=self.chains,
             policies=lambda cap, chain: self.policy(cap, chain, request.conversation),
-            heard=self._silence.heard,
+            watch=self._watch,
             listener=self._listening(listener or events.put),  # pyright: ignore[reportOptionalMemberAccess]
         )
         sequence.keeps_reply = self.format.keeps_reply(request.prompt)

@@ -18,6 +18,7 @@ DsparkError                      1
 │   ├── Offline                      no network, and not on disk
 │   ├── NoSpace                      not enough disk
 │   └── Gated                        licence or login needed
+├── BrokenLogits                 1   the target's output is not numbers
 ├── MemoryShort                  1   does not fit this machine
 ├── EngineClosed                 1   submit after close
 └── Cancelled                  130   stopped by the user
@@ -105,6 +106,10 @@ class NoSpace(FetchError):
 
 
 class Gated(FetchError):
+    pass
+
+
+class BrokenLogits(DsparkError):
     pass
 
 

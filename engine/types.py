@@ -164,6 +164,9 @@ class Proposal:
     confidence: mx.array | None = None
     """[K] float32, the drafter's own estimate of conditional acceptance."""
     drafter: str = ""
+    sound: mx.array | None = None
+    """[K] bool: whether the drafter's own numbers for draft i were numbers. None: nobody looked, which is right where
+    q tells. Must not depend on draft i where there is a q."""
 
     def __len__(self) -> int:
         return int(self.tokens.shape[0])

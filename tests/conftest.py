@@ -4,6 +4,7 @@ clock or on how busy the machine is."""
 import os
 import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # `make test` runs two processes: with more threads they fight for the cores
@@ -23,8 +24,12 @@ import numpy as np
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> None:
-    """Whoever draws without a key or a generator of its own draws the same in every run and in any order of tests."""
+def _seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever draws without a key or a generator of its own draws the same in every run and in any order of tests; so
+    does a request without a seed."""
+    from engine.sampling import sampler
+
+    monkeypatch.setattr(sampler, "secrets", SimpleNamespace(randbits=random.Random(0).getrandbits))
     random.seed(0)
     np.random.seed(0)
     mx.random.seed(0)

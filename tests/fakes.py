@@ -282,8 +282,10 @@ class Run:
         chunk: int = 256,
         loop: Any = None,
         cache: Any = None,
+        events: list[Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        """events: where they go, for who wants them of a run that fails."""
         from engine.decoding.batch import Batch
         from engine.decoding.loop import Loop
         from engine.decoding.prefill import Prefill
@@ -293,7 +295,8 @@ class Run:
         self.loop = loop or Loop(target)
         self.batch = Batch()
         prefill = Prefill(target, self.sequence, cache, chunk)
-        self.events: list[Any] = prefill.start()
+        self.events: list[Any] = [] if events is None else events
+        self.events += prefill.start()
         while not prefill.done:
             self.events += prefill.step()
         self.events += self.loop.first(self.sequence, prefill.hidden)
@@ -303,6 +306,8 @@ class Run:
         while not self.sequence.finish.reason:
             self.events += self.loop.step(self.batch)
         self.batch.settle_ahead()
+        if self.sequence.error is not None:
+            raise self.sequence.error
         self.rounds = [e for e in self.events if isinstance(e, Round)]
         self.text = "".join(e.text for e in self.events if isinstance(e, Tokens))
 

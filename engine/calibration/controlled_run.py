@@ -163,6 +163,8 @@ class Run:
         self.events += events
         if self.done:
             self.batch.settle_ahead()
+        if self.sequence.error is not None:
+            raise self.sequence.error
         return next(e for e in events if isinstance(e, Round))
 
     def finish(self) -> list[Round]:

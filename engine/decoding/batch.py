@@ -58,7 +58,7 @@ class Flight:
     rows: list[Row]
     transaction: Transaction
     packed: mx.array
-    """[B, 2 + max K] int32: accepted, token, drafts."""
+    """[B, 3 + max K] int32: accepted, token, faults, drafts."""
     taps: mx.array | None
     layers: tuple[int, ...]
     width: int

@@ -19,8 +19,9 @@ from engine.decoding.logprobs import logprob_rows, read_logprobs
 from engine.decoding.overlap import Idle
 from engine.decoding.propose import Drafting, plain
 from engine.decoding.sequence import Sequence
-from engine.decoding.verify import accept
+from engine.decoding.verify import Fault, accept
 from engine.drafters.chain import Chain
+from engine.errors import BrokenLogits, UsageError
 from engine.targets.base import Target
 from engine.types import Event, Finished, Round, Source, Tokens
 
@@ -70,6 +71,8 @@ class Loop:
         self._evaluate(packed, [row])
         sequence.started = time.perf_counter()
         values = ints(packed)
+        if error := _failure(values[2]):
+            raise error
         return self._deliver(row, values, began, 0.0, 1, 1)[1]
 
     # 1. Propose and verify: graph only --------------------------------------------------------------------------------
@@ -110,7 +113,7 @@ class Loop:
         return mx.concatenate([head, row.proposal.tokens.astype(mx.int32), mx.zeros((missing,), dtype=mx.int32)])
 
     def _judge(self, row: Row, logits: mx.array, width: int, ahead: int = 0) -> mx.array:
-        """[2 + width - 1] int32: accepted, token, drafts, padding; also sets the row's log probabilities."""
+        """[3 + width - 1] int32: accepted, token, faults, drafts, padding; also sets the row's log probabilities."""
         sequence, k = row.sequence, len(row.proposal)
         logits = logits[: k + 1]
         verdict = accept(logits, row.proposal, sequence.sampler, len(sequence.tokens) + ahead)
@@ -118,7 +121,7 @@ class Loop:
             row.logprobs = logprob_rows(logits, row.proposal.tokens, verdict, sequence.request.logprobs)
         drafts = row.proposal.tokens.astype(mx.int32)
         padding = mx.zeros((width - 1 - k,), dtype=mx.int32)
-        return mx.concatenate([verdict.accepted[None], verdict.token[None], drafts, padding])
+        return mx.concatenate([mx.stack(list(verdict)), drafts, padding])
 
     # 2. Run ahead: the next plain round starts before this one is read ---
 
@@ -158,8 +161,15 @@ class Loop:
         began = max(flight.began, self._settled)
         verify_ms = (read - began) * 1e3 - (flight.draft_ms if began == flight.began else 0.0)
         events: list[Event] = []
-        kept: list[Round] = []
+        kept: list[Round | None] = []
         for row, numbers in zip(flight.rows, table(flight.packed), strict=True):
+            error = _failure(numbers[2])
+            if error is not None and not numbers[0]:  # what was accepted before is delivered; the next round says it
+                row.sequence.fail(error)
+                kept.append(None)
+                continue
+            if numbers[2] & Fault.DRAFTER and row.part is not None:
+                row.sequence.distrust(row.part)
             round_, delivered = self._deliver(
                 row, numbers, read, flight.draft_ms, flight.width, len(flight.rows), verify_ms
             )
@@ -167,9 +177,10 @@ class Loop:
             events += delivered
         delivered_at = time.perf_counter()
         if not flight.committed:
-            flight.transaction.commit([len(round_.tokens) for round_ in kept])
+            flight.transaction.commit([len(round_.tokens) if round_ else 0 for round_ in kept])
         for i, (row, round_) in enumerate(zip(flight.rows, kept, strict=True)):
-            self._observe(row.sequence, round_, flight, i)
+            if round_ is not None:
+                self._observe(row.sequence, round_, flight, i)
         if any(row.sequence.finish.reason for row in flight.rows):
             batch.settle_ahead()
         self._settled = time.perf_counter()
@@ -190,10 +201,10 @@ class Loop:
     ) -> tuple[Round, list[Event]]:
         """Take the round's tokens through the finish logic one by one, and record what was committed."""
         sequence, k = row.sequence, len(row.proposal)
-        accepted, token, drafts = numbers[0], numbers[1], list(numbers[2 : 2 + k])
+        accepted, token, drafts = numbers[0], numbers[1], list(numbers[3 : 3 + k])
         if self.flip is not None and accepted:
             drafts[0] = (drafts[0] + self.flip) % self.target.spec.vocab_size
-        offered = [*drafts[:accepted], token]
+        offered = [*drafts[:accepted], token] if numbers[2] < Fault.TARGET else drafts[:accepted]
         start = len(sequence.tokens)
         count = 0
         for i, value in enumerate(offered):
@@ -242,6 +253,20 @@ class Loop:
         part = by.get(round_.drafter) or (sequence.chain.parts[0] if sequence.chain.parts else None)
         if part is not None:
             sequence.policy.learn(sequence.view(part, len(flight.rows)), round_)
+
+
+def _failure(faults: int) -> Exception | None:
+    """Why there is no token, if so."""
+    if faults & Fault.TARGET:
+        return BrokenLogits(
+            "The model's output is no longer a number (NaN or infinite), so that no token can follow: its weights are "
+            "damaged, or too large for their number format; download it again, or use another conversion of it."
+        )
+    if faults & Fault.SETTINGS:
+        return UsageError(
+            "The logit bias, the penalties or the grammar of this request leave no token that can follow; loosen them."
+        )
+    return None
 
 
 def observe(

@@ -17,6 +17,7 @@ import mlx.core as mx
 from engine.backend.host_values import ints
 from engine.decoding.batch import Row, blamed
 from engine.decoding.sequence import Sequence
+from engine.decoding.verify import vetted
 from engine.drafters.base import Drafter, DraftsTogether
 from engine.types import Proposal
 
@@ -41,6 +42,8 @@ class _Walk:
     def advance(self, rows: int) -> None:
         """On to the next part that may draft; a plain step where there is none."""
         for part in self.parts:
+            if part.name in self.sequence.distrusted:
+                continue
             limit = self.sequence.policy.limit(self.sequence.view(part, rows))
             # One token of the budget is the target's own.
             self.k = min(limit, part.max_draft, self.sequence.remaining - 1)
@@ -117,6 +120,8 @@ class Drafting:
         return made
 
     def _take(self, walk: _Walk, proposal: Proposal, rows: int) -> None:
+        if len(proposal):
+            proposal = vetted(proposal, walk.k, walk.sequence.sampler.vocab)
         if len(proposal) and walk.sequence.sampler.needs_draft:
             proposal = self._trim(walk.sequence, proposal)
         if len(proposal):
@@ -132,17 +137,9 @@ class Drafting:
         keep = min(p.trim(drafts) for p in sequence.sampler.processors if p.needs_draft)
         if keep == len(drafts):
             return proposal
-        return Proposal(proposal.tokens[:keep], proposal.source, _cut(proposal, keep), None, proposal.drafter)
+        return vetted(proposal, keep, sequence.sampler.vocab)
 
 
 def plain(sequence: Sequence, cap: int = 0) -> Row:
     """A row that proposes nothing."""
     return Row(sequence, Proposal(EMPTY), None, cap)
-
-
-def _cut(proposal: Proposal, keep: int) -> Any:
-    """The q of a proposal's first `keep` drafts."""
-    q = proposal.q
-    if q is None:
-        return None
-    return type(q)(*(getattr(q, name)[:keep] for name in q.__slots__))

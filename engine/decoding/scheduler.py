@@ -314,7 +314,7 @@ class Scheduler:
         state = self._batch.state
         self._batch.settle_ahead()
         for sequence in gone:
-            if state is not None:
+            if state is not None and sequence.error is None:
                 self._remember_turn(sequence, state, self._batch.sequences.index(sequence))
             if reason == "cancel":
                 sequence.finish.abandon()
@@ -323,7 +323,10 @@ class Scheduler:
                     self._emit(sequence, Tokens(sequence.request.id, pieces))
         self._batch.leave(gone)
         for sequence in gone:
-            self._emit(sequence, finished(sequence, reason))
+            if sequence.error is not None:
+                self._fail(sequence, sequence.error)
+            else:
+                self._emit(sequence, finished(sequence, reason))
 
     def _remember_turn(self, sequence: Sequence, state: State, row: int) -> None:
         plan = self._plan

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.decoding.draft_length.policy import CapPolicy, RowView
+from engine.decoding.drafter_watch import DrafterWatch
 from engine.decoding.overlap import Starts
 from engine.decoding.stopping import Finish
 from engine.drafters.base import Context, Drafter
@@ -23,8 +24,6 @@ from engine.sampling.sampler import RowSampler
 from engine.types import Event, Media, Proposal, Request, Round, Source, Usage
 
 Listener = Callable[[Event], None]
-Heard = Callable[[str, int], None]
-"""(drafter, number of drafts): what came of asking a learned one."""
 PolicyFactory = Callable[[int | None, Chain], CapPolicy]
 
 
@@ -53,7 +52,7 @@ class Sequence:
         chains: Mapping[str, Chain],
         policies: PolicyFactory,
         listener: Listener,
-        heard: Heard | None = None,
+        watch: DrafterWatch | None = None,
     ) -> None:
         self.request = request
         self.sampler = sampler
@@ -63,6 +62,10 @@ class Sequence:
         self.tokens: list[int] = list(request.prompt)
         self.rounds = 0
         self.cancelled = False
+        self.error: Exception | None = None
+        """What it failed with."""
+        self.distrusted: set[str] = set()
+        """Parts that are not asked any more, since what they handed over was no law."""
         self.keeps_reply = True
         """Whether the next turn's prompt will contain this turn as it was generated."""
         self.usage = Usage(prompt=len(request.prompt))
@@ -70,7 +73,7 @@ class Sequence:
         self.started = 0.0
         """When decoding began."""
         self._policies = policies
-        self._heard = heard
+        self._watch = watch
         self._pictured: list[int] | None = None
         self._contexts: dict[str, Context] = {}
         self._starts = Starts()
@@ -148,13 +151,24 @@ class Sequence:
 
     def hear(self, part: Drafter[Any], proposal: Proposal) -> None:
         """Note what a part that was asked came up with."""
-        if self._heard is not None and part.taps:
-            self._heard(part.name, len(proposal))
+        if self._watch is not None and part.taps:
+            self._watch.heard(part.name, len(proposal))
+
+    def distrust(self, part: Drafter[Any]) -> None:
+        """Ask this part no more."""
+        self.distrusted.add(part.name)
+        if self._watch is not None:
+            self._watch.faulty(part.name)
+
+    def fail(self, error: Exception) -> None:
+        """End here: there is no token to go on with."""
+        self.error = error
+        self.finish.abandon()
 
     def quiet(self, plain: bool, rows: int, idle: float) -> bool:
         """Whether nobody is expected to propose after a round that is under way, so that the next need not wait for it.
         `idle` is the share of a round that not waiting would save. Call once a round; rows: sequences in the batch."""
-        parts = self.chain.parts
+        parts = [part for part in self.chain.parts if part.name not in self.distrusted]
         mute = frozenset(part.name for part in parts if plain and part.silent(self.context(part), self.pending))
         self._starts.observe(mute)
         awake = [part.name for part in parts if not self.policy.rests(self.view(part, rows))]

@@ -95,7 +95,7 @@ class DFlash(BlockDrafter):
             q = None
             if law is not None:
                 q = DenseQ(law) if ids is None else SparseQ(ids[row * k : row * k + keep], law)
-            proposals.append(Proposal(tokens=tokens, source=self.source, q=q, drafter=self.name))
+            proposals.append(Proposal(tokens, self.source, q, None, self.name, draws.sound(row, keep)))
         return proposals
 
     def _select(

@@ -5,6 +5,7 @@ Deterministic in graph when greedy; when sampling, q is the law that each draft 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -63,6 +64,10 @@ class DSpark(BlockDrafter):
         for row, keep in enumerate(keeps):
             at = slice(row * k, row * k + keep)
             tokens, law = draws.of(row, keep)
+            sound = draws.sound(row, keep)
+            if confidence is not None and self._looks:
+                doubted = mx.isfinite(confidence[at])
+                sound = doubted if sound is None else sound & doubted
             proposals.append(
                 Proposal(
                     tokens=tokens,
@@ -70,6 +75,7 @@ class DSpark(BlockDrafter):
                     q=None if law is None else self._q(law),
                     confidence=None if confidence is None else confidence[at],
                     drafter=self.name,
+                    sound=sound,
                 )
             )
         return proposals
@@ -97,12 +103,21 @@ class DSpark(BlockDrafter):
             return DenseQ(probs)
         return SparseQ(mx.broadcast_to(self._draft_ids[None], probs.shape), probs)
 
+    @property
+    def _looks(self) -> bool:
+        """Whether the estimates decide the length."""
+        return self.threshold > 0.0 or self.costs is not None
+
     def _keeps(self, confidence: mx.array | None, ks: Sequence[int], k: int) -> list[int]:
-        """Drafts to verify. Looking at the estimates costs a synchronisation, so it happens only on request."""
-        if confidence is None or (self.threshold <= 0.0 and self.costs is None):
+        """Drafts to verify. Looking at the estimates costs a synchronisation, so it happens only on request; one that
+        is no number says nothing, and the length is the one that was asked for."""
+        if confidence is None or not self._looks:
             return list(ks)
         values = cast(list[float], confidence.tolist())
         mine = [values[row * k : row * k + wanted] for row, wanted in enumerate(ks)]
+        return [len(each) if any(map(math.isnan, each)) else self._cut(each) for each in mine]
+
+    def _cut(self, confidence: Sequence[float]) -> int:
         if self.costs is not None:
-            return [cut_by_value(each, self.costs) for each in mine]
-        return [cut_by_threshold(each, self.threshold) for each in mine]
+            return cut_by_value(confidence, self.costs)
+        return cut_by_threshold(confidence, self.threshold)

@@ -18,6 +18,9 @@ from engine.types import Processor, Sampling
 
 _MASK = (1 << 64) - 1
 
+COLDEST = 1e-6
+"""Temperature below which a law is that of its best tokens anyway, and logits divided by less would overflow."""
+
 
 def transform(logits: mx.array, sampling: Sampling) -> mx.array:
     """Probabilities [..., V] float32 of logits [..., V] of any float type, at temperature > 0.
@@ -26,7 +29,7 @@ def transform(logits: mx.array, sampling: Sampling) -> mx.array:
     mass ranked before it is < top_p, so the best always stays), min-p relative to the best. Softmax and sums are
     float32: bfloat16 sums of a vocabulary are off by tens of percent.
     """
-    logits = logits.astype(mx.float32) / sampling.temperature
+    logits = logits.astype(mx.float32) / max(sampling.temperature, COLDEST)
     vocab = logits.shape[-1]
     if 0 < sampling.top_k < vocab:
         kth = mx.min(mx.topk(logits, sampling.top_k, axis=-1), axis=-1, keepdims=True)
@@ -187,10 +190,13 @@ class Draws:
         self._tokens: mx.array | None = None
         self._laws: list[list[mx.array]] = [[] for _ in samplers]
         self._whole: list[mx.array | None] = [None for _ in samplers]
+        self._sounds: list[mx.array] = []
+        self._sound: mx.array | None = None
 
     def next(self, logits: mx.array, ids: mx.array | None = None) -> mx.array:
         """The next draft of each from logits [B, S], of candidate ids [S] or [B, S] if given: tokens [B] int32."""
         step = len(self._steps)
+        self._sounds += self._look(logits)
         if self._together:
             tokens = self._at_once(logits, step, ids)
         else:
@@ -223,18 +229,32 @@ class Draws:
 
     def all(self, logits: mx.array) -> None:
         """Every draft at once, independent of each other, from logits [B * k, V]."""
-        if self._together and self._samplers[0].greedy:
-            self._tokens = mx.argmax(logits, axis=-1).astype(mx.int32)
-            return
-        if self._together:
+        if self._together and not self._samplers[0].greedy:
             for i in range(self.k):
                 self.next(logits[i :: self.k])
+            return
+        self._sound = next(iter(self._look(logits)), None)
+        if self._together:
+            self._tokens = mx.argmax(logits, axis=-1).astype(mx.int32)
             return
         rows: list[mx.array] = []
         for b, (sampler, position) in enumerate(zip(self._samplers, self._positions, strict=True)):
             tokens, self._whole[b] = sampler.draw_rows(logits[b * self.k : (b + 1) * self.k], position)
             rows.append(tokens)
         self._tokens = rows[0] if len(rows) == 1 else mx.concatenate(rows)
+
+    def _look(self, logits: mx.array) -> list[mx.array]:
+        """Whether there are numbers to draw from, row by row: their maximum is NaN or infinite otherwise. A law that is
+        reported tells by itself, so that only greedy and coupled drafts need the look."""
+        if not any(sampler.greedy or sampler.coupled for sampler in self._samplers):
+            return []
+        return [mx.isfinite(mx.max(logits, axis=-1))]
+
+    def sound(self, b: int, keep: int) -> mx.array | None:
+        """[keep] bool of one sequence, see `Proposal.sound`."""
+        if self._sound is None and self._sounds:
+            self._sound = interleave(self._sounds)
+        return None if self._sound is None else self._sound[b * self.k : b * self.k + keep]
 
     def of(self, b: int, keep: int) -> tuple[mx.array, mx.array | None]:
         """The first `keep` drafts of one sequence, and the laws [keep, S] they were drawn from (None: not needed)."""

@@ -1,8 +1,8 @@
 """About a second of measuring at load: does this model, with this library version, do what speculation relies on?
 
-P1 the tapped forward gives the library's own logits; P2 the last tap, normed and projected, is those logits; P3 reading
-in two parts equals reading at once; P4 a rolled-back round leaves no trace; P5 the window state hides and keeps the
-right rows. What failed decides what is still offered. Knows no drafter.
+P0 its logits are numbers; P1 the tapped forward gives the library's own; P2 the last tap, normed and projected, is
+those logits; P3 reading in two parts equals reading at once; P4 a rolled-back round leaves no trace; P5 the window
+state hides and keeps the right rows. What failed decides what is still offered. Knows no drafter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from engine.kv_cache.sliding_window import WindowKV
 from engine.targets.base import Target
 from engine.targets.families.dense import MlxTarget
 
-VERSION = 2
+VERSION = 3
 """Raise when a check changes, so that cached verdicts are made again."""
 IDS = 16
 SPLIT = 12
@@ -62,7 +62,8 @@ def probe(target: MlxTarget) -> Verdict:
     deviations: dict[str, float] = {}
     limit = 0.0
     subject = _Subject(target)
-    for name, check in (("P1", _logits), ("P2", _taps), ("P3", _continuation), ("P4", _rollback), ("P5", _window)):
+    checks = (_numbers, _logits, _taps, _continuation, _rollback, _window)
+    for name, check in zip(_FAILURES, checks, strict=True):
         try:
             deviation, dtype = check(subject)
         except Exception as error:  # noqa: BLE001  whatever a model raises here, it would raise in an answer
@@ -81,6 +82,7 @@ def limit_of(dtype: mx.Dtype, experts: bool) -> float:
 
 
 _FAILURES: dict[str, tuple[Offer, str]] = {
+    "P0": ("refused", "its output is not a number (NaN or infinite), as with damaged weights; download it again"),
     "P1": ("refused", "its logits are not those of mlx-lm"),
     "P2": ("lookup", "its hidden states cannot be read, so learned drafters are off"),
     "P3": ("refused", "reading a prompt in parts changes its answer"),
@@ -152,6 +154,11 @@ class _Subject:
         state = self.target.new_state()
         state.restore(self.begun)
         return state
+
+
+def _numbers(subject: _Subject) -> Measured:
+    logits = subject.whole[0]
+    return 0.0 if mx.all(mx.isfinite(logits)).item() else float("inf"), logits.dtype
 
 
 def _logits(subject: _Subject) -> Measured:

@@ -32,7 +32,9 @@ def opened(folder: Path, **kwargs: Any) -> Any:
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, offer: Any) -> None:
-    monkeypatch.setattr("engine.load.attach_drafters.cached_probe", lambda *_: Verdict(offer, "It does not roll back (P4)."))
+    monkeypatch.setattr(
+        "engine.load.attach_drafters.cached_probe", lambda *_: Verdict(offer, "It does not roll back (P4).")
+    )
 
 
 def test_a_model_that_passes_offers_everything_and_the_verdict_is_kept(folder: Path, home: Path) -> None:

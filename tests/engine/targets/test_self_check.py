@@ -25,8 +25,21 @@ from tests.tools.tiny_configs import TEXT
 def test_every_family_passes(tiny: Tiny, family: str) -> None:
     verdict = probe(tiny(family))
     assert verdict.offer == "all", verdict.reason
-    assert set(verdict.deviations) == {"P1", "P2", "P3", "P4", "P5"}
+    assert set(verdict.deviations) == {"P0", "P1", "P2", "P3", "P4", "P5"}
     assert max(verdict.deviations.values()) < verdict.limit / 100
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")], ids=str)
+def test_weights_that_are_no_numbers_are_refused(tiny: Tiny, value: float) -> None:
+    target = tiny("qwen3")
+    weight = target.model.model.layers[1].self_attn.o_proj.weight
+    spoilt = mx.array(weight)
+    spoilt[0, 0] = value
+    target.model.model.layers[1].self_attn.o_proj.weight = spoilt
+    verdict = probe(target)
+    assert verdict.offer == "refused"
+    assert "not a number" in verdict.reason
+    assert "download it again" in verdict.reason
 
 
 class Uncapped(Gemma4Target):

@@ -11,7 +11,7 @@ import mlx.core as mx
 import pytest
 from fakes import ScriptedDrafter
 
-from engine.decoding.silent_drafters import PATIENCE, Silence
+from engine.decoding.drafter_watch import PATIENCE, DrafterWatch
 from engine.drafters.load import load_drafter
 from engine.engine import Engine
 from engine.load import open_engine
@@ -79,8 +79,8 @@ def test_a_confidence_head_that_doubts_everything(engine: Engine) -> None:
 
 
 def test_a_drafter_that_sometimes_doubts_is_fine() -> None:
-    told: list[tuple[str, str]] = []
-    silence = Silence(lambda name, sentence: told.append((name, sentence)))
+    told: list[tuple[str, ...]] = []
+    watch = DrafterWatch(lambda *what: told.append(what))
     for i in range(10 * PATIENCE):
-        silence.heard("dspark", int(i % PATIENCE == 0))
+        watch.heard("dspark", int(i % PATIENCE == 0))
     assert told == []
