@@ -1,5 +1,5 @@
 """How many cases a random test tries: a quarter of its number in `make test`, all of them in the CI, many times as many
-and unseeded in `make fuzz`.
+and unseeded in `make fuzz`. And which of many alike cases are left to the slow run.
 
 The profile is chosen on the command line (`--hypothesis-profile`, see the Makefile) and is `fast` otherwise. `fast` and
 `ci` always try the same cases, wherever and however busily they run. Here is no case, only their number.
@@ -7,10 +7,13 @@ The profile is chosen on the command line (`--hypothesis-profile`, see the Makef
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 FUZZ = float(os.environ.get("DSPARK_FUZZ", "20"))
@@ -40,6 +43,16 @@ def seeds(count: int) -> list[int]:
         return list(range(scaled(count)))
     dice = random.SystemRandom()
     return [dice.randrange(2**32) for _ in range(scaled(count))]
+
+
+def thinned(*axes: Iterable[Any], keep: int = 2) -> list[Any]:
+    """Parameters of a table of cases: every `keep`-th stays in `make test`, the others are slow. Of several axes each
+    value stays, and none always goes along with one of another axis."""
+    rows = []
+    for places in itertools.product(*(enumerate(axis) for axis in axes)):
+        marks = [pytest.mark.slow] if sum(at for at, _ in places) % keep else []
+        rows.append(pytest.param(*(value for _, value in places), marks=marks))
+    return rows
 
 
 def register() -> None:

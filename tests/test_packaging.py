@@ -17,6 +17,8 @@ import pytest
 
 import dspark_chat
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 BUNDLED = ("engine", "server", "tui", "themes", "cli")
 BUNDLE = "dspark_chat_app"

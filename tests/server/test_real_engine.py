@@ -327,6 +327,7 @@ def test_o44_a_row_does_not_depend_on_its_neighbours(live: Any) -> None:
             assert results == [alone] * 4
 
 
+@pytest.mark.slow
 def test_soak_with_cancels_stays_within_its_limits() -> None:
     """Many different prompts, some given up: the cache keeps to its budget, no row stays, memory is flat."""
     import os

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.soak import soak
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
 def test_forty_random_requests_leave_nothing_behind() -> None:
     report = soak(40, seed=2)

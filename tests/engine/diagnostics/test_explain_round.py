@@ -16,6 +16,7 @@ from engine.load import open_engine
 from engine.prefix_cache.cache import PrefixCache
 from engine.sampling.sampler import RowSampler, transform
 from engine.types import Proposal, Request, Round, Sampling
+from tests.cases import thinned
 from tests.engine.drafters.golden import GOLDEN, Golden
 
 NAMES = ("dspark-qwen3", "dflash-zlab-swa")
@@ -119,8 +120,7 @@ def check_p(
                 assert chance.law == pytest.approx(law[row, chance.token], abs=NEAR)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", SAMPLINGS)
+@pytest.mark.parametrize(("name", "kind"), thinned(NAMES, SAMPLINGS))
 def test_p_and_q_are_those_of_the_round(engine: Engine, name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sampling = SAMPLINGS[kind]
     recorded = Recorded(engine, name, monkeypatch)

@@ -16,6 +16,7 @@ from engine.decoding.loop import Loop
 from engine.drafters.chain import Chain
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
 from engine.types import Sampling
+from tests.cases import thinned
 from tests.engine.drafters.golden import DRAFTERS, Golden, golden_target
 
 READERS = ("tolist", "item", "__array__", "__int__", "__float__", "__bool__", "__index__")
@@ -104,9 +105,7 @@ def machine(longest: int, row: float) -> Costs:
     return Costs(Curve.of({w: 10.0 + row * (w - 1) for w in range(1, longest + 2)}), Curve.of({1: 1.0}))
 
 
-@pytest.mark.parametrize("hybrid", [False, True], ids=["alone", "after lookup"])
-@pytest.mark.parametrize("sampling", ["greedy", "rejection"])
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize(("name", "sampling", "hybrid"), thinned(DRAFTERS, ["greedy", "rejection"], [False, True]))
 def test_one_a_round(syncs: Syncs, name: str, sampling: str, hybrid: bool) -> None:
     golden = Golden(name)
     drafter = golden.load(golden_target(golden.target))
@@ -128,10 +127,10 @@ def test_one_a_round_while_the_length_adapts(syncs: Syncs, name: str, sampling: 
     assert run.loop.rounds == [1] * len(run.rounds)
 
 
-@pytest.mark.parametrize("adaptive", [False, True], ids=["fixed", "adaptive"])
-@pytest.mark.parametrize("by", ["threshold", "value"])
-@pytest.mark.parametrize("sampling", ["greedy", "rejection"])
-@pytest.mark.parametrize("name", CONFIDENT)
+@pytest.mark.parametrize(
+    ("name", "sampling", "by", "adaptive"),
+    thinned(CONFIDENT, ["greedy", "rejection"], ["threshold", "value"], [False, True], keep=3),
+)
 def test_two_a_round_where_confidence_is_looked_at(
     syncs: Syncs, name: str, sampling: str, by: str, adaptive: bool
 ) -> None:

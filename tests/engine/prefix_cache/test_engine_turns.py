@@ -24,6 +24,7 @@ from engine.prefix_cache.cache import PrefixCache
 from engine.prefix_cache.disk import DiskTier
 from engine.targets.load import load_target
 from engine.types import Failed, Finished, Prefilled, Prefilling, Request
+from tests.cases import thinned
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "targets"
 FAMILIES = [
@@ -38,7 +39,7 @@ FAMILIES = [
 TEXT = [ord(c) % 200 for c in "def push(self, item):\n    self.items.append(item)\n    return self  # chaining\n" * 3]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=thinned(FAMILIES))
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     name, _, quantised = str(request.param).partition("+")
     # The golden config spells infinity as newer transformers do.

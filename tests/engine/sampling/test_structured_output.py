@@ -18,6 +18,7 @@ from engine.errors import UsageError
 from engine.load import open_engine
 from engine.sampling.structured_output import Gate, Grammars
 from engine.types import Finished, Request, Round, Sampling
+from tests.cases import thinned
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -82,8 +83,7 @@ def run(
     return last.text, last, [e for e in events if isinstance(e, Round)]
 
 
-@pytest.mark.parametrize("index", range(len(SCHEMAS)))
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("index", "temperature"), thinned(range(len(SCHEMAS)), [0.0, 1.0]))
 def test_o05_every_drafter_yields_valid_json_and_the_plain_text(
     engine: Engine, grammars: Grammars, index: int, temperature: float
 ) -> None:

@@ -15,6 +15,7 @@ from engine.drafters.chain import Chain
 from engine.drafters.load import load_drafter
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
 from engine.targets.families.dense import MlxTarget
+from tests.cases import thinned
 from tests.engine.targets.conftest import Tiny
 from tests.engine.targets.feeding import tokens_of
 from tests.tools.make_tiny_drafters import make_drafter
@@ -67,8 +68,7 @@ def learned(kind: str) -> Callable[..., Any]:
 DRAFTERS = {"scripted": scripted, "lookup": lookup, "dspark": learned("dspark"), "dflash": learned("dflash")}
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "drafter"), thinned(FAMILIES, DRAFTERS))
 def test_greedy_tokens_are_those_of_plain_decoding(
     tiny: Tiny, plain: Callable[[str], list[int]], tmp_path: Path, family: str, drafter: str
 ) -> None:

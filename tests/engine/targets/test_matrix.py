@@ -9,6 +9,7 @@ from __future__ import annotations
 import mlx.core as mx
 import pytest
 
+from tests.cases import thinned
 from tests.engine.targets.conftest import Tiny
 from tests.engine.targets.feeding import distance, feed, prefilled, recurrent_slots, same, tokens_of
 
@@ -22,8 +23,7 @@ TOLERANCE = {"nemotron_h": 2e-5, "granitemoehybrid": 2e-5}
 """Mamba-2's form for several rows is not the form for one row."""
 
 
-@pytest.mark.parametrize("prompt", [8, 13, 20])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "prompt"), thinned(FAMILIES, [8, 13, 20]))
 def test_partial_accept_then_any_width(tiny: Tiny, family: str, prompt: int) -> None:
     target = tiny(family)
     tolerance = TOLERANCE.get(family, BIT_EQUAL)

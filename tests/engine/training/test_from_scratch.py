@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from engine.drafters.load import load_drafter
 from engine.engine import Options
 from engine.load import open_engine
@@ -26,6 +28,7 @@ SHORT = (
 )
 
 
+@pytest.mark.slow
 def test_a_short_training_comes_near_the_golden_drafter(tmp_path):
     """Both on the same held-out prompts, by the real loop; the golden drafter learnt from the target's own texts."""
     model, out = GOLDEN / "targets" / "tiny-qwen3", tmp_path / "run"

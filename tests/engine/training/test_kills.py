@@ -20,6 +20,8 @@ from engine.training.run import Run
 sys.path.insert(0, str(Path(__file__).parent))
 from sitting import MODEL, SETTINGS
 
+pytestmark = pytest.mark.slow
+
 POINTS = (
     ("conversations:4", "conversations.jsonl"),
     ("features:4", "features/done"),

@@ -10,8 +10,8 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
-from train import train
 
+from cli.commands import train
 from engine.drafters.load import load_drafter
 from engine.engine import Options
 from engine.errors import DsparkError, NoSpace, UsageError

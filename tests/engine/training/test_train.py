@@ -30,6 +30,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_sixteen_sequences_are_learnt_by_heart(make, tmp_path):
     bench = make(sequences=16, length=20, intermediate=128, rank=16)
     trainer = _trainer(
