@@ -93,11 +93,10 @@ def test_bad_starts_are_one_sentence(arguments: tuple[str, ...], code: int, word
 
 def test_a_taken_port_is_said_before_anything_is_loaded() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        began = time.monotonic()
         done = command("serve", "--port", str(taken.getsockname()[1]))
         assert done.returncode == 2
         assert "--port" in done.stderr
-        assert time.monotonic() - began < 30
+        assert "load" not in done.stderr.lower()
 
 
 @contextlib.contextmanager
