@@ -1,4 +1,4 @@
-"""Which drafters a loaded engine offers: the card's and the one that was asked for, as far as the model can be rolled back.
+"""Which drafters a loaded engine offers: the card's and one asked for, as far as the model can be rolled back.
 
 A drafter that cannot be had or does not fit is listed with its reason; only one that was asked for by name stops the
 load.
