@@ -6,13 +6,12 @@ Knows TOML and files; what an entry means is `engine.config`'s business.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping, MutableMapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 from engine.errors import UsageError
+from engine.paths import write_atomically
 
 Entry = tuple[str, ...]
 """`("temperature",)` is a plain entry, `("presets", "terse")` one of a table."""
@@ -32,7 +31,7 @@ def change(file: Path, entries: Mapping[Entry, Any]) -> None:
     from tomlkit.exceptions import TOMLKitError
 
     file = Path(os.path.realpath(file))  # a link into somebody's dotfiles stays a link
-    text, mode = _read(file)
+    text = _read(file)
     try:
         document = tomlkit.parse(text)
         for path, value in entries.items():
@@ -40,7 +39,7 @@ def change(file: Path, entries: Mapping[Entry, Any]) -> None:
         written = tomlkit.dumps(document)
     except (TOMLKitError, TypeError, ValueError, AttributeError) as error:
         raise NotWritten(f"{file} is not valid TOML ({error}), so nothing was written; mend it first.") from error
-    _replace(file, written, mode)
+    _replace(file, written)
 
 
 def table(file: Path, name: str) -> dict[str, Any]:
@@ -70,35 +69,26 @@ def _put(document: MutableMapping[str, Any], path: Entry, value: Any) -> None:
         at[path[-1]] = value
 
 
-def _read(file: Path) -> tuple[str, int | None]:
-    """Text with its own line ends, and permissions; a file that is not there yet is empty."""
+def _read(file: Path) -> str:
+    """Text with its own line ends; a file that is not there yet is empty."""
     try:
         mode = file.stat().st_mode
         # Asking the mode as well: for the superuser nothing is read-only, and still somebody meant it.
         if not mode & 0o222 or not os.access(file, os.W_OK):
             raise NotWritten(f"{file} is read-only, so nothing was written to it.")
         with file.open(encoding="utf-8", newline="") as stream:
-            return stream.read(), stat.S_IMODE(mode)
+            return stream.read()
     except FileNotFoundError:
-        return "", None
+        return ""
     except (OSError, UnicodeDecodeError) as error:
         raise NotWritten(f"{file} cannot be read ({_reason(error)}), so nothing was written to it.") from error
 
 
-def _replace(file: Path, text: str, mode: int | None) -> None:
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+def _replace(file: Path, text: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        if mode is not None:
-            part.chmod(mode)
-        part.replace(file)
+        write_atomically(file, text, durable=True)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         raise NotWritten(f"{file} cannot be written: {_reason(error)}.") from error
 
 

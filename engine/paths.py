@@ -1,11 +1,15 @@
-"""Where things are kept, in one place: settings, chats, models, measurements, logs. Creates nothing.
+"""Where things are kept, in one place: settings, chats, models, measurements, logs; and how a file is replaced whole.
+Creates no folder.
 
 `DSPARK_HOME` puts everything under one folder; otherwise each system's own conventions hold.
 """
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 ENV_HOME = "DSPARK_HOME"
@@ -64,6 +68,48 @@ def lm_studio() -> tuple[Path, ...]:
 
 def settings_file() -> Path:
     return config() / "config.toml"
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, durable: bool = False, mode: int = 0o600) -> Generator[Path]:
+    """A name under which to write what shall replace `path`, whole or not at all.
+
+    `mode`: of a file that is new, less the umask; by default nobody else reads it. One that exists keeps its own.
+    `durable`: on the disk before it is there under its name, so that a power cut leaves the old file or the new one.
+    Parts that a killed process left behind go.
+    """
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        pid = left.suffixes[-2].removeprefix(".")
+        if pid.isdigit() and not _alive(int(pid)):
+            left.unlink(missing_ok=True)
+    # The ending is the part's own: nobody who lists a folder's weights or records takes it for one of them.
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        mode = path.stat().st_mode & 0o777 if path.exists() else mode
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode))
+        yield part
+        if durable:
+            with part.open("rb+") as file:
+                os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, text: str, *, durable: bool = False, mode: int = 0o600) -> None:
+    """Replace a text file whole or not at all; see `replacing`."""
+    with replacing(path, durable=durable, mode=mode) as part:
+        part.write_text(text, encoding="utf-8", newline="")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
 
 
 def all_paths() -> dict[str, Path]:

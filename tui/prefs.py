@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine.chat.terminal_safe import one_line
+from engine.paths import write_atomically
 from tui.keymap import keymap
 
 Mouse = Literal["on", "wheel", "off"]
@@ -45,9 +46,7 @@ def save(path: Path, prefs: Prefs) -> None:
     """Replace the file as a whole; a full disk is not worth a word."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(asdict(prefs)), encoding="utf-8")
-        part.replace(path)
+        write_atomically(path, json.dumps(asdict(prefs)))
     except OSError:
         return
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import IO, Any, cast
 
 from engine import paths
 from engine.calibration.record import Calibration, Identity
+from engine.paths import write_atomically
 
 KEEP = 64
 """Entries kept; the oldest go first."""
@@ -141,17 +140,8 @@ class Store:
         return cast("dict[str, Any]", entries)
 
     def _replace(self, entries: dict[str, Any]) -> None:
-        handle, name = tempfile.mkstemp(prefix=".calibration-", dir=self.path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({"about": "dspark-chat calibrations", "entries": entries}, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self.path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        text = json.dumps({"about": "dspark-chat calibrations", "entries": entries}, indent=1)
+        write_atomically(self.path, text, durable=True)
 
     @contextlib.contextmanager
     def _lock(self, kind: str, patience: float = 10.0) -> Generator[None]:

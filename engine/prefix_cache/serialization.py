@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import os
 import struct
 import zlib
 from collections.abc import Mapping
@@ -19,6 +18,8 @@ from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
+
+from engine.paths import replacing
 
 DTYPES: dict[str, tuple[mx.Dtype, str]] = {
     "F32": (mx.float32, "<f4"),
@@ -94,17 +95,10 @@ class Encoded:
         stored = {"dspark": json.dumps(dict(self.meta)), "crc32": json.dumps(sums)}
         head = json.dumps({**self.entries, "__metadata__": stored}).encode()
         head += b" " * (-len(head) % 8)
-        part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        try:
-            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(struct.pack("<Q", len(head)) + head)
-                for piece in self.parts:
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(path, durable=True) as part, part.open("wb") as file:
+            file.write(struct.pack("<Q", len(head)) + head)
+            for piece in self.parts:
+                file.write(piece)
 
 
 def encode(meta: Mapping[str, Any], arrays: Mapping[str, mx.array]) -> Encoded:

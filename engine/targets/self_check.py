@@ -8,8 +8,6 @@ state hides and keeps the right rows. What failed decides what is still offered.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -24,6 +22,7 @@ from engine.kv_cache.base import Snapshot, State
 from engine.kv_cache.masks import Mask
 from engine.kv_cache.recurrent import RecurrentState
 from engine.kv_cache.sliding_window import WindowKV
+from engine.paths import write_atomically
 from engine.targets.base import Target
 from engine.targets.families.dense import MlxTarget
 
@@ -258,9 +257,7 @@ def remembered(path: Path | None, find_out: Callable[[], dict[str, Any]]) -> dic
     if path is not None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-                json.dump(made, file)
-            os.replace(file.name, path)
+            write_atomically(path, json.dumps(made))
         except OSError:
             pass
     return made

@@ -12,7 +12,6 @@ Knows no screen: a `Watcher` is told what happens.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ import numpy as np
 from engine.drafters.load import load_drafter
 from engine.engine import Engine
 from engine.errors import UsageError
+from engine.paths import replacing, write_atomically
 from engine.targets.base import Target
 from engine.training import terminal_plot
 from engine.training.data import blocks, features
@@ -105,9 +105,7 @@ class Run:
         settings, own = self.settings, self.folder / "conversations.jsonl"
         if settings.data and not own.exists():
             given = talk.read(Path(settings.data).expanduser(), settings.conversations or None)
-            part = own.with_suffix(".part")
-            part.write_text("".join(c.line() + "\n" for c in given))
-            os.replace(part, own)
+            write_atomically(own, "".join(c.line() + "\n" for c in given))
         have = len(talk.read(own)) if own.exists() else 0
         if have < settings.conversations:
             self.watcher.stage("conversations", f"{have} of {settings.conversations} written")
@@ -255,7 +253,7 @@ class Run:
         prompts = self._held_prompts(trainer.store, trainer.held_out, 12)
         self.measured = accepted_length.measure(self.engine.target, self.engine.tokenizer, folder, prompts)
         text = card(self.settings, origin, facts, trainer.plan, self.measured, size)
-        export.put(folder / "README.md", text)
+        write_atomically(folder / "README.md", text, mode=0o666)
         return folder
 
 
@@ -304,10 +302,9 @@ def unused_token(store: Store, vocab: int, stops: frozenset[int]) -> int:
 
 
 def save_prepared(file: Path, prepared: Prepared) -> None:
-    part = file.with_name("part-prepared.npz")
     fields: dict[str, Any] = {f"start_{k}": v for k, v in prepared.start._asdict().items()}
-    np.savez(part, vocabulary=prepared.vocabulary, maps=prepared.maps, mask_id=prepared.mask_id, **fields)
-    os.replace(part, file)
+    with replacing(file) as part, part.open("wb") as stream:
+        np.savez(stream, vocabulary=prepared.vocabulary, maps=prepared.maps, mask_id=prepared.mask_id, **fields)
 
 
 def load_prepared(file: Path) -> Prepared:

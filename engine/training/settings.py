@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from engine.errors import UsageError
+from engine.paths import write_atomically
 from engine.targets.base import TargetSpec
 from engine.training.loop import step
 from engine.training.model import model
@@ -152,9 +152,7 @@ def keep(folder: Path, wanted: Settings) -> Settings:
                 f"{folder} holds a run with another {', '.join(names)}; use another --out, or the same options."
             )
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / "part-run.json"
-    part.write_text(json.dumps(asdict(wanted), indent=2) + "\n")
-    os.replace(part, file)
+    write_atomically(file, json.dumps(asdict(wanted), indent=2) + "\n")
     return wanted
 
 

@@ -16,6 +16,7 @@ import mlx.core as mx
 import numpy as np
 
 from engine.errors import NoSpace, UsageError
+from engine.paths import replacing, write_atomically
 from engine.targets.base import Target
 from engine.training import terminal_plot
 from engine.training.data.conversations import Conversation
@@ -80,7 +81,7 @@ def extract(
             progress(read, total)
         out_taps.flush()
         out_last.flush()
-        _replace(mark, str(max(group) + 1))
+        write_atomically(mark, str(max(group) + 1))
 
 
 def _forward(target: Target, ids: list[np.ndarray], taps: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -117,11 +118,10 @@ def _index(
                 f"{folder} holds features of other conversations or layers; choose another folder, or delete it."
             )
         return
-    part = folder / "part-index.npz"
     prompts = np.array([len(c.prompt_ids) for c in conversations], np.int32)
     temperatures = np.array([c.temperature for c in conversations], np.float32)
-    np.savez(part, ids=flat, off=offsets, prompt=prompts, temp=temperatures, taps=np.array(taps, np.int64))
-    os.replace(part, file)
+    with replacing(file) as part, part.open("wb") as stream:
+        np.savez(stream, ids=flat, off=offsets, prompt=prompts, temp=temperatures, taps=np.array(taps, np.int64))
 
 
 def _file(path: Path, rows: int, columns: int) -> np.memmap:
@@ -137,9 +137,3 @@ def _file(path: Path, rows: int, columns: int) -> np.memmap:
         with path.open("ab") as file:
             file.truncate(size)
     return np.memmap(path, np.float16, "r+", shape=(rows, columns))
-
-
-def _replace(path: Path, text: str) -> None:
-    part = path.with_name(f"part-{path.name}")
-    part.write_text(text)
-    os.replace(part, path)

@@ -7,7 +7,6 @@ the embedding). What training kept apart is multiplied out: the whitening into `
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from engine.paths import replacing, write_atomically
 from engine.training.data.blocks import Ints
 from engine.training.loop.step import Frozen
 from engine.training.model import model
@@ -159,17 +159,10 @@ def write(
         else:
             arrays[name] = value.astype(mx.float16)
     folder.mkdir(parents=True, exist_ok=True)
-    file, part = folder / "model.safetensors", folder.with_name(f"part-{folder.name}.safetensors")
-    mx.save_safetensors(str(part), arrays, {"format": "mlx"})
-    os.replace(part, file)
-    put(folder / "config.json", json.dumps(config(shape, origin, bits), indent=2) + "\n")
+    file = folder / "model.safetensors"
+    with replacing(file, mode=0o666) as part, part.open("wb") as stream:
+        mx.save_safetensors(stream, arrays, {"format": "mlx"})
+    write_atomically(folder / "config.json", json.dumps(config(shape, origin, bits), indent=2) + "\n", mode=0o666)
     if card:
-        put(folder / "README.md", card)
+        write_atomically(folder / "README.md", card, mode=0o666)
     return file.stat().st_size
-
-
-def put(file: Path, text: str) -> None:
-    """Write a file whole or not at all: what was exported before stays until then."""
-    part = file.parent.with_name(f"part-{file.name}")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, file)

@@ -8,7 +8,6 @@ screen: progress goes to a callback.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
 
+from engine.paths import replacing
 from engine.training.data import blocks
 from engine.training.data.blocks import Ints, Store, Teacher
 from engine.training.loop import evaluate, optimizer, step
@@ -181,9 +181,8 @@ class Trainer:
             "best": self.best,
             "shape": self.shape.as_dict(),
         }
-        part = self.folder / f"part-{name}"
-        mx.save_safetensors(str(part), dict(tree_flatten(tree)), {"facts": json.dumps(facts)})
-        os.replace(part, self.folder / name)
+        with replacing(self.folder / name) as part, part.open("wb") as stream:
+            mx.save_safetensors(stream, dict(tree_flatten(tree)), {"facts": json.dumps(facts)})
 
     def _resume(self) -> None:
         tree, facts = read(self.folder / "state.safetensors")

@@ -77,7 +77,7 @@ def test_killed_and_resumed_equals_uninterrupted(bench, tmp_path, killed_at):
 def test_a_half_written_state_is_never_read(bench, tmp_path):
     trainer = _begin(_trainer(bench, tmp_path), bench)
     trainer.train()
-    (tmp_path / "part-state.safetensors").write_bytes(b"torn")
+    (tmp_path / ".state.safetensors.999999999.part").write_bytes(b"torn")
     again = _begin(_trainer(bench, tmp_path), bench, seed=3)
     assert again.done == 8
 
