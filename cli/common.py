@@ -13,7 +13,9 @@ from typing import Any
 from cli.parser import add_settings, read_settings
 from cli.progress import Reporter
 from engine import backend as backend  # before MLX, see its docstring: these commands measure
+from engine.chat.prompt import build_request
 from engine.chat.terminal_safe import one_line
+from engine.config import Config
 from engine.errors import UsageError
 
 PROMPTS = (
@@ -75,8 +77,8 @@ def opened(args: argparse.Namespace) -> Iterator[tuple[Any, Meter]]:
 
 
 def encode(engine: Any, prompts: Sequence[str]) -> list[list[int]]:
-    """Under the chat template."""
-    return [list(engine.format.render([{"role": "user", "content": text}])) for text in prompts]
+    """Under the chat template, as no setting changes it: measurements are to be compared."""
+    return [list(build_request(engine, [{"role": "user", "content": p}], Config()).request.prompt) for p in prompts]
 
 
 class Meter:

@@ -62,7 +62,11 @@ def add_settings(to: argparse.ArgumentParser, *names: str) -> None:
         about = settings.about(setting)
         if about.group not in groups:
             groups[about.group] = to.add_argument_group(about.group)
-        options: dict[str, Any] = {"dest": f"set_{setting.name}", "default": argparse.SUPPRESS, "help": about.help}
+        options: dict[str, Any] = {
+            "dest": f"set_{setting.name}",
+            "default": argparse.SUPPRESS,
+            "help": about.whole_help,
+        }
         if "bool" in str(setting.type):
             options["action"] = argparse.BooleanOptionalAction
         else:
@@ -71,7 +75,7 @@ def add_settings(to: argparse.ArgumentParser, *names: str) -> None:
                 options["action"] = "append"
             elif setting.default not in ("", None):
                 options["help"] += f" (default {setting.default})"
-        groups[about.group].add_argument(*_flags(setting.name), **options)
+        groups[about.group].add_argument(*settings.flags(setting), **options)
 
 
 def read_settings(args: argparse.Namespace) -> settings.Config:
@@ -82,8 +86,3 @@ def read_settings(args: argparse.Namespace) -> settings.Config:
     """
     given = {name.removeprefix("set_"): value for name, value in vars(args).items() if name.startswith("set_")}
     return settings.read(given)
-
-
-def _flags(name: str) -> list[str]:
-    long = "--" + name.replace("_", "-")
-    return {"model": ["-m", long], "system": ["-s", long], "folders": ["--models-folder"]}.get(name, [long])

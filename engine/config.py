@@ -10,53 +10,58 @@ import contextlib
 import json
 import os
 import tomllib
-import types
-import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, asdict, dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from engine import paths
 from engine.errors import UsageError
-from engine.types import Request, Sampling
+from engine.types import Request, Sampling, parameters
+from engine.types.parameters import EVERY_API, About, about, check, kinds, parameter
 
 ENV_PREFIX = "DSPARK_"
 MODEL = "the model"
 """In `Config.sources`: recommended by the checkpoint."""
-_TAKES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
-OWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-"""What a checkpoint's generation_config.json may recommend."""
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """What a front end needs to know of a setting beyond its name, type and default."""
-
-    help: str
-    group: str
-    metavar: str = ""
-    minimum: float | None = None
-    maximum: float | None = None
-    choices: tuple[Any, ...] = ()
-    """The only values there are, where limits do not say it."""
+HOLDS = {
+    "model": "the next start",
+    "sampling": "the next answer",
+    "answer": "the next answer",
+    "cache": "the next start",
+}
+"""The groups of settings in order, and from when on a change of one holds."""
 
 
-def _setting(default: Any, *about: Any) -> Any:
-    return field(default=default, metadata={"about": About(*about)})
+def _setting(default: Any, *words: Any, **more: Any) -> Any:
+    return parameter(default, About(*words, **more))
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
-    """Everything that changes what the engine does. `sources` says where each value that is not a default came from."""
+class Config(Sampling):
+    """Everything that changes what the engine does. `sources` says where each value that is not a default came from.
 
-    model: str = _setting("", "card, owner/name, folder or .gguf file; the embedded model by default", "model", "NAME")
-    drafter: str = _setting("auto", "auto, none, lookup, dspark, dflash, owner/name or folder", "model", "NAME")
-    cap: int | Literal["auto", "derived", "full"] = _setting(
-        "auto", "longest draft: a number, 0 for plain decoding, auto, derived or full", "model", "N", 0, 64
+    The sampling is inherited, limits and all; what holds for one request only is no setting.
+    """
+
+    model: str = _setting(
+        *("", "card, owner/name, folder or .gguf file; the embedded model by default", "model", "NAME"),
+        flags=("-m", "--model"),
     )
-    folders: tuple[str, ...] = _setting((), "further folders with models (repeatable)", "model", "DIR")
+    drafter: str = _setting(
+        *("auto", "auto, none, lookup, dspark, dflash, owner/name or folder", "model", "NAME"),
+        preset=True,
+        apis={EVERY_API: ("drafter",)},
+    )
+    cap: int | Literal["auto", "derived", "full"] = _setting(
+        *("auto", "longest draft: a number, 0 for plain decoding, auto, derived or full", "model", "N", 0, 64),
+        apis={EVERY_API: ("draft_cap",)},
+    )
+    folders: tuple[str, ...] = _setting(
+        (), "further folders with models (repeatable)", "model", "DIR", flags=("--models-folder",)
+    )
     kv_bits: int = _setting(
         0, "keep keys and values in 8, 6 or 4 bits; 0 keeps them whole", "model", "BITS", 0, 8, (0, 4, 6, 8)
     )
@@ -73,20 +78,31 @@ class Config:
         False, "keep macOS from paging the weights out between answers; takes that memory from everything else", "model"
     )
     trust_remote_code: bool = _setting(False, "let checkpoints run Python code of their own", "model")
-    temperature: float = _setting(0.0, "0 is greedy", "sampling", "T", 0, 5)
-    top_p: float = _setting(1.0, "keep the smallest set of tokens with this probability", "sampling", "P", 0, 1)
-    top_k: int = _setting(0, "keep the k likeliest tokens; 0 keeps all", "sampling", "K", 0)
-    min_p: float = _setting(0.0, "drop tokens below this part of the likeliest one", "sampling", "P", 0, 1)
-    presence_penalty: float = _setting(0.0, "against tokens already generated", "sampling", "X", -2, 2)
-    frequency_penalty: float = _setting(0.0, "against tokens by how often they were generated", "sampling", "X", -2, 2)
-    repetition_penalty: float = _setting(1.0, "divides the logits of tokens already seen", "sampling", "X", 0.01, 10)
-    seed: int | None = _setting(None, "the same text again, for every drafter and cap", "sampling", "N", 0)
-    max_tokens: int = _setting(2048, "longest answer", "answer", "N", 1)
-    stop: tuple[str, ...] = _setting((), "end before this text (repeatable)", "answer", "TEXT")
-    system: str = _setting("", "system prompt", "answer", "TEXT")
-    thinking: bool | None = _setting(None, "let the model think first; by default as its template says", "answer")
+    max_tokens: int = _setting(
+        *(2048, "longest answer", "answer", "N", 1),
+        also={-1: "for as much as fits"},
+        aliases=("max",),
+        preset=True,
+        apis={
+            EVERY_API: ("max_tokens",),
+            "chat": ("max_completion_tokens", "max_tokens"),
+            "responses": ("max_output_tokens",),
+        },
+    )
+    stop: tuple[str, ...] = _setting(
+        *((), "end before this text (repeatable)", "answer", "TEXT"),
+        apis={"chat": ("stop",), "completions": ("stop",), "messages": ("stop_sequences",)},
+    )
+    system: str = _setting("", "system prompt", "answer", "TEXT", flags=("-s", "--system"), preset=True)
+    thinking: bool | None = _setting(
+        *(None, "let the model think first; by default as its template says", "answer"),
+        preset=True,
+        apis={"chat": ("enable_thinking",), "messages": ("thinking",)},
+    )
     effort: Literal["minimal", "low", "medium", "high", "xhigh", "max"] | None = _setting(
-        None, "how long to think, for models that know degrees of it", "answer", "WORD"
+        *(None, "how long to think, for models that know degrees of it", "answer", "WORD"),
+        preset=True,
+        apis={"chat": ("reasoning_effort",), "responses": ("reasoning.effort",), "messages": ("output_config.effort",)},
     )
     prefix_cache: int | None = _setting(
         None, "memory of the prefix cache in MB; 0 turns it off, by default a share of the machine's", "cache", "MB", 0
@@ -99,8 +115,11 @@ class Config:
     """Sentences about entries of the settings file that were not understood."""
 
     def sampling(self) -> Sampling:
-        names = {f.name for f in fields(Sampling)}
-        return Sampling(**{f.name: getattr(self, f.name) for f in settings() if f.name in names})
+        return Sampling(**{f.name: getattr(self, f.name) for f in parameters.declared(Sampling)})
+
+    def over(self, values: Mapping[str, Any], source: str) -> Config:
+        """With these values in place of its own, decided by `source`."""
+        return replace(self, **values, sources={**self.sources, **dict.fromkeys(values, source)})
 
     def under(self, generation: Mapping[str, Any]) -> Config:
         """With the model's own recommendation for the sampling that nobody has set.
@@ -110,14 +129,15 @@ class Config:
         values: dict[str, Any] = {}
         for setting in settings() if generation.get("do_sample") else ():
             given = generation.get(setting.name)
-            if setting.name in OWN and setting.name not in self.sources and given is not None:
+            if about(setting).recommended and setting.name not in self.sources and given is not None:
                 with contextlib.suppress(UsageError):  # files of strangers
                     values[setting.name] = convert(setting, given)
-        return replace(self, **values, sources={**self.sources, **dict.fromkeys(values, MODEL)})
+        return self.over(values, MODEL)
 
     def request(self, prompt: Sequence[int], **more: Any) -> Request:
         """A request for these token ids under these settings."""
-        return Request(tuple(prompt), max_tokens=self.max_tokens, sampling=self.sampling(), stop=self.stop, **more)
+        own: dict[str, Any] = {"max_tokens": self.max_tokens, "sampling": self.sampling(), "stop": self.stop}
+        return Request(tuple(prompt), **{**own, **more})
 
     def loading(self) -> dict[str, Any]:
         """What `engine.load.load` takes besides the model's and the drafter's name.
@@ -145,17 +165,14 @@ class Config:
     def as_dict(self) -> dict[str, Any]:
         """Every setting by name; what `doctor` and a server's health page show."""
         values = asdict(self)
-        del values["sources"], values["notes"]
-        return values
+        return {setting.name: values[setting.name] for setting in settings()}
 
 
 def settings() -> list[Field[Any]]:
     """The declared settings in order; `about(field)` describes each."""
-    return [f for f in fields(Config) if "about" in f.metadata]
-
-
-def about(setting: Field[Any]) -> About:
-    return setting.metadata["about"]
+    order = list(HOLDS)
+    found = [f for f in parameters.declared(Config) if about(f).group]
+    return sorted(found, key=lambda f: order.index(about(f).group))
 
 
 def read(
@@ -193,8 +210,13 @@ def read(
     return Config(**values, sources=sources, notes=tuple(notes))
 
 
+def flags(setting: Field[Any]) -> tuple[str, ...]:
+    """Its spellings on the command line, the long one last."""
+    return about(setting).flags or ("--" + setting.name.replace("_", "-"),)
+
+
 def flag(setting: Field[Any]) -> str:
-    return "--" + setting.name.replace("_", "-")
+    return flags(setting)[-1]
 
 
 def _table(file: Path) -> tuple[dict[str, Any], list[str]]:
@@ -217,43 +239,28 @@ def convert(setting: Field[Any], value: Any, label: str = "") -> Any:
         UsageError: with one sentence that names the setting and what it takes.
     """
     label = label or f"`{setting.name}`"
-    kinds = _kinds(setting)
-    if type(None) in kinds and value is None:
+    wanted, chosen = kinds(Config, setting.name), words(setting)
+    if type(None) in wanted and value is None:
         return None
-    chosen = words(setting)
     if isinstance(value, str) and value in chosen:
         return value
-    kind = next((k for k in kinds if k in (int, float, bool, str)), None if chosen else tuple)
+    kind = next((k for k in wanted if k in (int, float, bool, str)), None if chosen else tuple)
     try:
         result = _as(kind, value)
     except (TypeError, ValueError, KeyError, OverflowError):
         raise UsageError(f"{label} takes {takes(setting)}, not {value!r}.") from None
-    limits = about(setting)
-    number = isinstance(result, int | float) and not isinstance(result, bool)
-    if (number and not _within(limits, result)) or (limits.choices and result not in limits.choices):
-        raise UsageError(f"{label} takes {takes(setting)}, not {value}.")
+    check(Config, setting, result, label)
     return result
 
 
 def words(setting: Field[Any]) -> tuple[str, ...]:
     """The words that a setting takes as they are, such as a cap's `auto`."""
-    literals = [k for k in _kinds(setting) if typing.get_origin(k) is Literal]
-    return tuple(word for literal in literals for word in typing.get_args(literal))
+    return parameters.words(Config, setting.name)
 
 
 def takes(setting: Field[Any]) -> str:
     """What a setting takes, for a sentence: "a number between 0 and 5"."""
-    limits, kinds = about(setting), _kinds(setting)
-    kind = next((k for k in kinds if k in (int, float, bool, str)), None if words(setting) else tuple)
-    if limits.choices:
-        return ", ".join(str(choice) for choice in limits.choices)
-    parts = [] if kind is None else [_TAKES.get(kind, "text") + _range(limits)]
-    return ", ".join([*parts, *words(setting)])
-
-
-def _kinds(setting: Field[Any]) -> tuple[Any, ...]:
-    hint = typing.get_type_hints(Config)[setting.name]
-    return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    return parameters.takes(Config, setting)
 
 
 def _as(kind: Any, value: Any) -> Any:
@@ -268,16 +275,3 @@ def _as(kind: Any, value: Any) -> Any:
     if kind is int and (isinstance(value, bool) or (isinstance(value, float) and not value.is_integer())):
         raise TypeError
     return kind(value)
-
-
-def _range(limits: About) -> str:
-    if limits.minimum is None:
-        return ""
-    if limits.maximum is None:
-        return f" from {limits.minimum:g} up"
-    return f" between {limits.minimum:g} and {limits.maximum:g}"
-
-
-def _within(limits: About, value: float) -> bool:
-    low, high = limits.minimum, limits.maximum
-    return value == value and (low is None or value >= low) and (high is None or value <= high)

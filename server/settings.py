@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from engine.config import Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,9 @@ class Settings:
     """Browser origins beyond loopback ones."""
     aliases: tuple[str, ...] = ()
     """Further model names, with * and ? as wild cards, that mean the loaded model."""
-    default_max_tokens: int = 2048
+    config: Config = field(default_factory=Config)
+    """What holds for requests that do not say: sampling, longest answer, thinking."""
     max_tokens_cap: int = 32768
-    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Fields of `Sampling` for requests that do not give them."""
-    thinking: bool | None = None
-    """For clients that say nothing about thinking; None leaves it to the template."""
-    effort: str | None = None
     max_queue: int = 64
     """Requests, running and waiting, beyond which new ones are refused."""
     max_choices: int = 8

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from engine.types import Source, Usage
+from engine.config import Config
+from engine.errors import UsageError
+from engine.types import Sampling, Source, Usage, parameters
 from server.errors import ApiError, bad
 
 Message = dict[str, Any]
@@ -100,6 +102,8 @@ class Chat:
     """What the client calls the conversation; empty when it does not say."""
     echo: Any = None
     """What the renderer wants to remember of the request (dialect-private)."""
+    law: Sampling = field(default_factory=Sampling)
+    """How it is sampled, once that is decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,29 +270,28 @@ def fresh_id(prefix: str) -> str:
 
 # Validation that all dialects share -----------------------------------------------------------------------------------
 
-_RANGES: dict[str, tuple[float, float]] = {
-    "temperature": (0.0, 100.0),
-    "top_p": (0.0, 1.0),
-    "min_p": (0.0, 1.0),
-    "top_k": (-1, 1 << 31),
-    "presence_penalty": (-2.0, 2.0),
-    "frequency_penalty": (-2.0, 2.0),
-    "repetition_penalty": (0.01, 100.0),
-}
+_SETTINGS = {setting.name: setting for setting in parameters.declared(Config)}
 
 
-def sampling_fields(**given: Any) -> dict[str, Any]:
-    """Keep what was given, refuse what is out of range."""
-    fields: dict[str, Any] = {}
-    for name, value in given.items():
-        if value is None:
-            continue
-        if name in _RANGES:
-            low, high = _RANGES[name]
-            if not low <= value <= high:
-                raise bad(f"{name}: must be between {low:g} and {high:g}, got {value:g}.", name)
-        fields[name] = max(0, value) if name == "top_k" else value
-    return fields
+def held(name: str, value: Any, param: str) -> Any:
+    """A value within the limits that the setting has everywhere, or None; `param` is what the request calls it."""
+    if value is not None:
+        try:
+            parameters.check(Config, _SETTINGS[name], value, param)
+        except UsageError as error:
+            raise bad(str(error), param) from error
+    return value
+
+
+def sampling_of(request: Any, api: str) -> dict[str, Any]:
+    """The sampling that a request gave, by the names of `Sampling`."""
+    given: dict[str, Any] = {}
+    for setting in parameters.declared(Sampling):
+        for name in reversed(parameters.about(setting).names_in(api)):
+            value = held(setting.name, getattr(request, name), name)
+            if value is not None:
+                given[setting.name] = value
+    return given
 
 
 def positive(value: int | None, name: str) -> int | None:

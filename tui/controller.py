@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.chat.images import Prompt as Seen
 from engine.chat.images import attached, described
+from engine.chat.prompt import build_request
 from engine.config import Config
 from engine.types import Event, Failed, Finished, Prefilled, Round
 from tui.chat import Chat, Status, Turn
@@ -78,28 +78,22 @@ class Controller:
 
     def submit(self, turn: Turn, listener: Listener) -> None:
         """From messages to a request. Whatever goes wrong arrives at `listener` as Failed."""
-        engine, config = self.engine, self.effective
+        engine = self.engine
         assert engine is not None
         try:
             messages, pictures = self.album.place(self.chat.messages(), engine.spec.name, engine.spec.vision)
-            prompt = engine.format.prompt(messages, thinking=config.thinking, effort=config.effort)
-            seen = engine.see(prompt.ids, pictures) if pictures else Seen(prompt.ids, None, ())
-            own = len(pictures) - sum(isinstance(p, Path) for p in attached(turn.user))
-            rows = [count for _, count in seen.places]
-            turn.images = tuple(described(p, n) for p, n in list(zip(pictures, rows, strict=True))[own:])
-            request = config.request(
-                seen.ids,
-                boundaries=seen.moved(prompt.boundaries),
-                embeddings=seen.embeddings,
-                media=seen.media,
+            built = build_request(
+                *(engine, messages, self.config, pictures),
                 logprobs=self.logprobs,
                 conversation=self.chat.id,
                 id=turn.id,
             )
-            turn.answer.asked = asked(request)
+            own = len(pictures) - sum(isinstance(p, Path) for p in attached(turn.user))
+            turn.images = tuple(described(p, n) for p, n in list(zip(pictures, built.rows, strict=True))[own:])
+            turn.answer.asked = asked(built.request)
             if engine.format.thinks:
-                turn.answer.splitter = engine.format.splitter(prompt.ids)
-            self._ticket = engine.submit(request, listener)
+                turn.answer.splitter = built.splitter
+            self._ticket = engine.submit(built.request, listener)
         except Exception as error:  # the edge of a request: the screen says it as a sentence
             log.exception("a request could not be made")
             listener(Failed(turn.id, error))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.chat.prompt import build_request
 from engine.types import Request, Round, Sampling
 
 if TYPE_CHECKING:
@@ -120,8 +121,7 @@ class Hindsight:
             if self._turn not in chat.turns:
                 return "the chat was left"
             messages = chat.messages(chat.turns.index(self._turn))
-            config = self._controller.effective
-            ids = engine.format.prompt(messages, thinking=config.thinking, effort=config.effort).ids
+            ids = build_request(engine, messages, self._controller.config).request.prompt
         if checksum(ids) != kept.checksum:
             return "what stood before this answer has changed since"
         self._ids = ids

@@ -18,8 +18,6 @@ from tui.controller import Controller
 from tui.settings import said
 
 TABLE = "presets"
-MORE = ("system", "thinking", "effort", "max_tokens", "drafter")
-"""What a preset holds besides the sampling."""
 WORDS = ("save", "delete", "list", "none")
 """No names, since they are commands."""
 LONGEST = 40
@@ -27,7 +25,7 @@ LONGEST = 40
 
 def holds() -> dict[str, Any]:
     """The settings that a preset may hold, by name."""
-    return {s.name: s for s in declared.settings() if about(s).group == "sampling" or s.name in MORE}
+    return {s.name: s for s in declared.settings() if about(s).preset}
 
 
 def names(file: Path | None = None) -> list[str]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from textual import work
 
-from engine.chat.images import Prompt as Seen
+from engine.chat.prompt import build_request
 from engine.errors import Cancelled, DsparkError
 from engine.types import Piece, Request
+from tui.chat import Turn
 from tui.screens.race import RaceScreen
 
 if TYPE_CHECKING:
@@ -110,17 +111,9 @@ def question(controller: Controller, text: str = "") -> Request:
     """A request for `text` in this conversation, which stays as it is; without text for its last message."""
     engine, chat = controller.engine, controller.chat
     assert engine is not None
-    messages = chat.messages()
-    if text:
-        if chat.turns and chat.turns[-1].answer.text:
-            messages.append({"role": "assistant", "content": chat.turns[-1].answer.reply})
-        elif chat.turns:
-            del messages[-1]
-        messages.append({"role": "user", "content": text})
-    placed, pictures = controller.album.place(messages, engine.spec.name, engine.spec.vision)
-    prompt = engine.format.prompt(placed, thinking=controller.config.thinking)
-    seen = engine.see(prompt.ids, pictures) if pictures else Seen(prompt.ids, None, ())
-    return controller.config.request(seen.ids, embeddings=seen.embeddings, media=seen.media)
+    asked = replace(chat, turns=[*chat.turns, Turn(text)]) if text else chat
+    messages, pictures = controller.album.place(asked.messages(), engine.spec.name, engine.spec.vision)
+    return build_request(engine, messages, controller.config, pictures).request
 
 
 def default_arms(controller: Controller) -> list[str]:

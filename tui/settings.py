@@ -13,13 +13,13 @@ from engine import config as declared
 from engine import config_file, paths
 from engine.config import Config, about, convert, flag, takes
 from engine.errors import UsageError
+from engine.types.parameters import About
 from tui.controller import Controller
 
 SESSION = "this session"
-SHORT = {"temp": "temperature", "max": "max_tokens"}
 RESET = ("default", "none")
 """Words that take a decision back."""
-NOW = ("sampling", "answer")
+NOW = tuple(group for group, when in declared.HOLDS.items() if when == "the next answer")
 """Groups that hold from the next answer on; the others hold from the next start."""
 
 
@@ -44,9 +44,8 @@ def find(name: str) -> Field[Any]:
         UsageError: with the names there are.
     """
     wanted = name.strip().lower().replace("-", "_")
-    wanted = SHORT.get(wanted, wanted)
     for setting in declared.settings():
-        if setting.name == wanted:
+        if wanted in (setting.name, *about(setting).aliases):
             return setting
     raise UsageError(f"There is no setting {name}; there are {', '.join(row.name for row in rows(Config()))}.")
 
@@ -128,22 +127,42 @@ def _quoted(value: Any) -> str:
     return f"“{value}”" if isinstance(value, str) and (" " in value or not value) else said(value)
 
 
+def _elsewhere(what: About) -> str:
+    """Who else may decide a setting: presets, the checkpoint, and requests over HTTP by the names that they use."""
+    apis: dict[tuple[str, ...], list[str]] = {}
+    for api, names in what.apis.items():
+        apis.setdefault(names, []).append(api)
+    over_http = [f"{', '.join(where)}: {', '.join(f'`{name}`' for name in names)}" for names, where in apis.items()]
+    parts = ["presets"] * what.preset + ["the checkpoint"] * what.recommended + over_http
+    return "; ".join(parts) or "–"
+
+
 def document() -> str:
     """docs/settings.md."""
     lines = [
         "# Settings",
         "",
-        "Made from `engine/config.py`. Each is an option of the command line, an entry of `config.toml`, a variable of",
-        "the environment and a line of the settings screen (F8, or `/settings`). Flags win over the environment, which",
-        "wins over the file, which wins over what the checkpoint recommends for its sampling.",
+        "Made from the declarations in `engine`. Each is an option of the command line, an entry of `config.toml`, a",
+        "variable of the environment and a line of the settings screen (F8, or `/settings`). What a request over HTTP",
+        "says wins over flags, which win over the environment, which wins over the file, which wins over what the",
+        "checkpoint recommends in `generation_config.json`, where it samples. The same limits hold everywhere.",
         "",
-        "| setting | takes | default | option | does |",
-        "|---|---|---|---|---|",
+        "| setting | takes | default | option | does | changed, it holds from | also in |",
+        "|---|---|---|---|---|---|---|",
     ]
     for setting in declared.settings():
-        default = said(setting.default) or "empty"
-        option = "--models-folder" if setting.name == "folders" else flag(setting)
-        lines.append(f"| `{setting.name}` | {takes(setting)} | {default} | `{option}` | {about(setting).help} |")
+        what = about(setting)
+        cells = (
+            *(
+                f"`{setting.name}`",
+                takes(setting),
+                said(setting.default) or "empty",
+                f"`{flag(setting)}`",
+                what.whole_help,
+            ),
+            *(declared.HOLDS[what.group], _elsewhere(what)),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
         "The variable of `top_p` is `DSPARK_TOP_P`, and so on. A wrong entry in the file is named at the start and",

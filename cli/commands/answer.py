@@ -14,6 +14,8 @@ from typing import Any, Protocol, TextIO
 
 from cli.answer_writer import Writer, wants_colour
 from cli.progress import Reporter
+from engine.chat.images import check_pictures, described, read_picture
+from engine.chat.prompt import Built, build_request
 from engine.config import Config
 from engine.errors import UsageError
 from engine.types import Request
@@ -55,15 +57,15 @@ def run(args: argparse.Namespace, config: Config) -> int:
         if not args.quiet and (idle := idle_note(config)):
             note(idle)
         config = config.under(engine.generation)
-        request = make_request(engine, config, prompt, args.image, None if args.quiet else note)
+        built = make_request(engine, config, prompt, args.image, None if args.quiet else note)
         writer = Writer(
             sys.stdout,
             "json" if args.json else "jsonl" if args.jsonl else "text",
             stream=not args.no_stream,
             coloured=wants_colour(args.color, sys.stdout),
-            splitter=engine.format.splitter(request.prompt),
+            splitter=built.splitter,
         )
-        code = answer(engine, request, writer, {"model": engine.spec.name, "settings": config.as_dict()})
+        code = answer(engine, built.request, writer, {"model": engine.spec.name, "settings": config.as_dict()})
         report(writer, args, time.monotonic() - begun)
         return code
     finally:
@@ -89,38 +91,21 @@ def idle_note(config: Config) -> str:
 
 def make_request(
     engine: Any, config: Config, prompt: str, images: Sequence[str], tell: Callable[[str], None] | None = None
-) -> Request:
+) -> Built:
     """The prompt under the chat template, pictures included; `tell` hears what each of these is and costs."""
-    messages: list[dict[str, Any]] = [{"role": "system", "content": config.system}] if config.system else []
-    messages.append({"role": "user", "content": prompt})
+    content: Any = prompt
+    pictures: list[Any] = []
     if images:
-        return _with_pictures(engine, config, messages, images, tell)
-    ready = engine.format.prompt(messages, thinking=config.thinking, effort=config.effort)
-    return config.request(ready.ids, boundaries=ready.boundaries)
-
-
-def _with_pictures(
-    engine: Any,
-    config: Config,
-    messages: list[dict[str, Any]],
-    images: Sequence[str],
-    tell: Callable[[str], None] | None,
-) -> Request:
-    from engine.chat.images import check_pictures, described, read_picture
-
-    pictures = [read_picture(Path(image).expanduser()) for image in images]
-    # Before the template: one of a text model may refuse the shape in words of its own.
-    check_pictures(engine.spec.name, getattr(engine.target, "eye", None), pictures)
-    text = messages[-1]["content"]
-    messages[-1]["content"] = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
-    ready = engine.format.prompt(messages, thinking=config.thinking, effort=config.effort)
-    seen = engine.see(ready.ids, pictures)
-    if tell is not None:
-        for picture, (_, rows) in zip(pictures, seen.places, strict=True):
+        pictures = [read_picture(Path(image).expanduser()) for image in images]
+        # Before the template: one of a text model may refuse the shape in words of its own.
+        check_pictures(engine.spec.name, getattr(engine.target, "eye", None), pictures)
+        content = [*({"type": "image"} for _ in pictures), {"type": "text", "text": prompt}]
+    system = [{"role": "system", "content": config.system}] if config.system else []
+    built = build_request(engine, [*system, {"role": "user", "content": content}], config, pictures)
+    for picture, rows in zip(pictures, built.rows, strict=True):
+        if tell is not None:
             tell(described(picture, rows))
-    return config.request(
-        seen.ids, embeddings=seen.embeddings, media=seen.media, boundaries=seen.moved(ready.boundaries)
-    )
+    return built
 
 
 def answer(engine: Answering, request: Request, writer: Writer, about: dict[str, Any]) -> int:

@@ -104,7 +104,8 @@ def _settings(args: argparse.Namespace, config: Config) -> Any:
         raise UsageError(
             f"Listening on {args.host} opens the server to other machines: give --api-key, or leave out --host."
         )
-    sampled = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+    if args.reasoning_effort:
+        config = config.over({"effort": args.reasoning_effort}, "--reasoning-effort")
     return Settings(
         host=args.host,
         port=args.port,
@@ -112,12 +113,8 @@ def _settings(args: argparse.Namespace, config: Config) -> Any:
         allowed_hosts=tuple(args.allowed_host),
         allowed_origins=tuple(args.allowed_origin),
         aliases=tuple(args.alias),
-        default_max_tokens=config.max_tokens,
+        config=config,
         max_tokens_cap=args.max_tokens_cap,
-        # Only what somebody set: the checkpoint's own defaults come before ours.
-        sampling={name: getattr(config, name) for name in sampled if name in config.sources},
-        thinking=config.thinking,
-        effort=args.reasoning_effort,
         max_queue=args.max_queue,
     )
 
@@ -151,7 +148,7 @@ def _opener(config: Config, serving: dict[str, Any]) -> Callable[[str, dict[str,
         from engine.load import load_session
 
         given = {name: options[name] for name in ("drafter", "cap", "context") if name in options}
-        wanted = replace(config, model=model, sources={**config.sources, **dict.fromkeys(given, "request")}, **given)
+        wanted = replace(config, model=model).over(given, "request")
         chosen = {"max_batch": options["max_batch"]} if "max_batch" in options else {}
         return load_session(wanted, **{**serving, **chosen})
 

@@ -113,7 +113,8 @@ class ChatFormat:
         tools: Sequence[Mapping[str, Any]] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Prompt:
-        """Everything that a request for the next assistant turn needs."""
+        """Everything that a request for the next assistant turn needs. thinking: nothing to a model that does not."""
+        thinking = thinking if self.thinks else None
         ids = self.render(messages, thinking=thinking, effort=effort, tools=tools, extra=extra)
         probed = self._probe(thinking, effort)
         head = self._head(messages, ids, thinking, effort, tools, extra)

@@ -49,12 +49,7 @@ class Penalties:
 
     @staticmethod
     def wanted(sampling: Sampling) -> bool:
-        return bool(
-            sampling.presence_penalty
-            or sampling.frequency_penalty
-            or sampling.repetition_penalty != 1.0
-            or sampling.logit_bias
-        )
+        return sampling.changes("logits")
 
     def trim(self, drafts: Sequence[int]) -> int:
         return len(drafts)

@@ -184,7 +184,7 @@ class Draws:
         """positions: of the first draft of each."""
         self.k = k
         self._samplers, self._positions = samplers, positions
-        laws = {(s.temperature, s.top_k, s.top_p, s.min_p) for s in (sampler.sampling for sampler in samplers)}
+        laws = {sampler.sampling.at("law") for sampler in samplers}
         self._together = len(samplers) > 1 and (len(laws) == 1 or all(sampler.greedy for sampler in samplers))
         self._steps: list[mx.array] = []
         self._tokens: mx.array | None = None

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
 from engine.chat.template import EFFORTS
-from engine.types import Usage
+from engine.types import Sampling, Usage
+from engine.types.parameters import about, declared
 from server.errors import ApiError, Kind, bad, from_validation
 from server.types import Answer
 
 T = TypeVar("T")
 
 
-def decode(body: bytes, kind: type[T]) -> T:
-    """A typed request from JSON. Unknown fields are ignored, wrong types are a 400 that names the path."""
+def decode(body: bytes, kind: type[T], api: str | None = None) -> T:
+    """A typed request from JSON. Unknown fields are ignored, wrong types are a 400 that names the path.
+
+    api: the request also has the fields of `Sampling` that are declared for this API; see `server.types.sampling_of`.
+    """
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(body, type=kind if api is None else _sampled(kind, api))
     except msgspec.ValidationError as error:
         raise from_validation(str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError("The body is not valid JSON.") from error
+
+
+@cache
+def _sampled(kind: Any, api: str) -> Any:
+    """A request struct with the sampling fields of an API."""
+    types = get_type_hints(Sampling)
+    named = [(name, setting) for setting in declared(Sampling) for name in about(setting).names_in(api)]
+    fields = [(name, types[setting.name] | None, None) for name, setting in named]
+    return msgspec.defstruct(kind.__name__, fields, bases=(kind,), kw_only=True)
 
 
 def effort_of(value: str | None, param: str) -> str | None:

@@ -10,7 +10,7 @@ from server.api.chat_completions.request import Sampled
 from server.api.dialect import Context, Dialect, Identity
 from server.errors import ApiError, bad
 from server.http import sse
-from server.types import Answer, Chat, Delta, Done, Text, TokenLogprob, positive, stops, top_count
+from server.types import Answer, Chat, Delta, Done, Text, TokenLogprob, held, positive, sampling_of, stops, top_count
 
 
 class _Request(Sampled, kw_only=True):
@@ -21,7 +21,7 @@ class _Request(Sampled, kw_only=True):
 
 
 def parse(body: bytes, context: Context) -> Chat:
-    request = decode(body, _Request)
+    request = decode(body, _Request, "completions")
     prompt: Any = request.prompt
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
         if len(prompt) != 1:
@@ -38,13 +38,13 @@ def parse(body: bytes, context: Context) -> Chat:
         model=request.model,
         prompt=prompt,
         format=request.structured(),
-        sampling=request.fields(),
-        max_tokens=positive(request.max_tokens, "max_tokens"),
+        sampling=sampling_of(request, "completions"),
+        max_tokens=held("max_tokens", request.max_tokens, "max_tokens"),
         stop=stops(request.stop, "stop"),
         n=positive(request.n, "n") or 1,
         logprobs=None if top is None or top is False else int(top),
         drafter=request.drafter,
-        cap=request.draft_cap,
+        cap=held("cap", request.draft_cap, "draft_cap"),
         stream=bool(request.stream),
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         provenance=bool(request.x_dspark),

@@ -18,7 +18,6 @@ from engine.sampling.structured_output import Gate, Grammars
 from engine.sampling.thinking_budget import ReasoningLimit
 from engine.types import Processor
 from server.errors import bad
-from server.settings import Settings
 from server.tool_calls import family_of
 from server.tool_calls.grammar import forced, taught, untaught
 from server.types import Chat, Message, Tool
@@ -27,23 +26,17 @@ _grammars: weakref.WeakKeyDictionary[Engine, Grammars] = weakref.WeakKeyDictiona
 _grammars_lock = threading.Lock()
 
 
-def render(engine: Engine, chat: Chat, settings: Settings) -> tuple[list[int], tuple[int, ...], ThinkSplitter]:
-    """(prompt ids, boundaries, splitter for what follows)."""
-    form = engine.format
+def conversation(engine: Engine, chat: Chat) -> tuple[list[Message], dict[str, Any]]:
+    """Messages, and what else the template is given: tools, in its own way or taught by the system prompt."""
     messages: list[Message] = chat.messages
     tools: Sequence[Tool] = () if chat.choice.mode == "none" else chat.tools
     shapes: list[dict[str, Any]] | None = [t.template() for t in tools] or None
-    if "tools" not in form.source:
+    if "tools" not in engine.format.source:
         shapes = None
         messages = untaught(messages)
         if tools:
             messages = _with_system(messages, taught(tools))
-    thinking = settings.thinking if chat.thinking is None else chat.thinking
-    if not form.thinks:
-        thinking = None
-    effort = chat.effort or settings.effort
-    prompt = form.prompt(messages, thinking=thinking, effort=effort, tools=shapes, extra=chat.template_kwargs or None)
-    return prompt.ids, prompt.boundaries, form.splitter(prompt.ids)
+    return messages, {"tools": shapes, "extra": chat.template_kwargs or None}
 
 
 def splitter(engine: Engine, prompt: Sequence[int]) -> ThinkSplitter:

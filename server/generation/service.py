@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.chat.images import Prompt as Seen
 from engine.chat.images import read_picture
+from engine.chat.prompt import build_request, continue_ids
 from engine.engine import Engine
 from engine.errors import ImageUnsupported
-from engine.types import Request, Sampling
+from engine.types import Request
 from server.errors import ApiError, bad, from_engine, too_long
 from server.generation import prompt as forcing
 from server.generation.channel import Channel
@@ -188,17 +188,14 @@ class Service:
                     f"The model {engine.spec.name} reads text only and the request has images; leave the images out "
                     "or load a model that sees."
                 )
-            ids, boundaries, splitter = self._render(engine, chat)
-            seen = self._see(engine, chat, ids)
-            prompt, boundaries = seen.ids, seen.moved(boundaries)
-            limit = engine.spec.context
-            if counting:
-                return Prepared(engine, Request(prompt), splitter, prompt)
-            if len(prompt) >= limit:
+            request, splitter = self._built(engine, chat)
+            prompt, limit = list(request.prompt), engine.spec.context
+            if not counting and len(prompt) >= limit:
                 raise too_long(len(prompt), limit)
-            request = self._request(engine, chat, prompt, boundaries)
-            if seen.media:
-                request = replace(request, embeddings=seen.embeddings, media=seen.media)
+            if not counting:
+                chat.law = request.sampling
+                most = min(request.max_tokens, self.settings.max_tokens_cap, limit - len(prompt))
+                request = replace(request, max_tokens=most, processors=forcing.processors(engine, chat, prompt))
             return Prepared(engine, request, splitter, prompt)
         except ApiError:
             raise
@@ -208,45 +205,28 @@ class Service:
                 log.exception("a request could not be prepared")
             raise mapped from error
 
-    @staticmethod
-    def _see(engine: Engine, chat: Chat, ids: list[int]) -> Seen:
-        """The prompt with the request's pictures in their places."""
-        if not chat.images:
-            return Seen(ids, None, ())
-        pictures = [read_picture(image.data, f"Image {i}") for i, image in enumerate(chat.images, 1)]
-        return engine.see(ids, pictures)
-
-    def _render(self, engine: Engine, chat: Chat) -> tuple[list[int], tuple[int, ...], Splitter]:
+    def _built(self, engine: Engine, chat: Chat) -> tuple[Request, Splitter]:
+        """The request as what it says itself, what the operator decided and what the checkpoint recommends
+        make it."""
+        said = {"max_tokens": chat.max_tokens, "thinking": chat.thinking, "effort": chat.effort, **chat.sampling}
+        config = self.settings.config.over({k: v for k, v in said.items() if v is not None}, "request")
+        more: dict[str, Any] = {"stop": chat.stop, "logprobs": chat.logprobs, "drafter": chat.drafter, "cap": chat.cap}
+        more["conversation"] = chat.conversation or beginning(chat.messages)
         if chat.prompt is not None:
-            ids = engine.tokenizer.encode(chat.prompt) if isinstance(chat.prompt, str) else list(chat.prompt)
-            if not ids:
-                raise bad("prompt: must not be empty.", "prompt")
-            if not all(0 <= t < engine.spec.vocab_size for t in ids):
-                raise bad(f"prompt: token ids go from 0 to {engine.spec.vocab_size - 1}.", "prompt")
-            return ids, (), Plain()
-        return forcing.render(engine, chat, self.settings)
+            return continue_ids(engine, self._ids(engine, chat.prompt), config, **more), Plain()
+        pictures = [read_picture(image.data, f"Image {i}") for i, image in enumerate(chat.images, 1)]
+        messages, template = forcing.conversation(engine, chat)
+        built = build_request(engine, messages, config, pictures, template=template, **more)
+        return built.request, built.splitter
 
-    def _request(self, engine: Engine, chat: Chat, prompt: list[int], boundaries: tuple[int, ...]) -> Request:
-        settings = self.settings
-        wanted = min(chat.max_tokens or settings.default_max_tokens, settings.max_tokens_cap)
-        return Request(
-            prompt=prompt,
-            max_tokens=max(1, min(wanted, engine.spec.context - len(prompt))),
-            sampling=self.sampling(engine, chat),
-            stop=chat.stop,
-            logprobs=chat.logprobs,
-            drafter=chat.drafter,
-            cap=chat.cap,
-            processors=forcing.processors(engine, chat, prompt),
-            boundaries=boundaries,
-            conversation=chat.conversation or beginning(chat.messages),
-        )
-
-    def sampling(self, engine: Engine, chat: Chat) -> Sampling:
-        """Request over server flags over the checkpoint's own defaults over greedy."""
-        own = engine.generation if engine.generation.get("do_sample") else {}
-        fields = {k: own[k] for k in ("temperature", "top_p", "top_k", "min_p") if own.get(k) is not None}
-        return Sampling(**{**fields, **self.settings.sampling, **chat.sampling})
+    @staticmethod
+    def _ids(engine: Engine, prompt: str | list[int]) -> list[int]:
+        ids = engine.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if not ids:
+            raise bad("prompt: must not be empty.", "prompt")
+        if not all(0 <= t < engine.spec.vocab_size for t in ids):
+            raise bad(f"prompt: token ids go from 0 to {engine.spec.vocab_size - 1}.", "prompt")
+        return ids
 
     def _submit(self, chat: Chat, prepared: Prepared) -> Generation:
         engine, request = prepared.engine, prepared.request

@@ -31,7 +31,7 @@ def test_the_pictures_are_in_the_request(tmp_path: Path) -> None:
         Image.new("RGB", (24, 16), colour).save(tmp_path / f"{name}.png")
     with open_engine(make("muse_glimmer", tmp_path / "m", vision=True), name="muse") as engine:
         files = [str(tmp_path / "a.png"), str(tmp_path / "b.png")]
-        request: Any = make_request(engine, Config(max_tokens=4), "Which is red?", files)
+        request: Any = make_request(engine, Config(max_tokens=4), "Which is red?", files).request
         assert len(request.media) == len(set(request.media)) == 2
         assert request.embeddings.shape[1] == len(request.prompt)
         assert all(0 < b < len(request.prompt) for b in request.boundaries)

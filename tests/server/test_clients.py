@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from scripted import Script, call_text
 
+from engine.config import Config
 from engine.types import Request
 from server.settings import Settings
 
@@ -79,7 +80,7 @@ def run(command: list[str], home: Path, env: dict[str, str], timeout: int = 180)
 
 @pytest.fixture
 def live(start: Any) -> Any:
-    settings = Settings(aliases=("claude-*",), default_max_tokens=4096)
+    settings = Settings(aliases=("claude-*",), config=Config(max_tokens=4096))
     return start(play, settings, context=200_000, name="local-model")
 
 

@@ -10,6 +10,7 @@ import pytest
 from scripted import Script, by_prompt, call_text
 from sse_reader import events as sse
 
+from engine.config import Config
 from server.settings import Settings
 
 USER = [{"role": "user", "content": "hi"}]
@@ -221,7 +222,7 @@ def test_o08_limits_stops_and_bias_are_honoured(start: Any) -> None:
 
 
 def test_o08_sampling_precedence(start: Any) -> None:
-    live = start(settings=Settings(sampling={"temperature": 0.7, "top_k": 20}))
+    live = start(settings=Settings(config=Config().over({"temperature": 0.7, "top_k": 20}, "flags")))
     live.engine.generation = {"do_sample": True, "temperature": 0.3, "top_p": 0.9}
     live.http.post("/v1/chat/completions", json={"messages": USER, "temperature": 0})
     sampling = live.engine.requests[-1].sampling

@@ -23,8 +23,9 @@ from server.types import (
     Message,
     Tool,
     ToolChoice,
+    held,
     positive,
-    sampling_fields,
+    sampling_of,
     schema_format,
     stops,
     tool_choice,
@@ -137,12 +138,8 @@ class _Count(msgspec.Struct, kw_only=True):
 
 class _Request(_Count, kw_only=True):
     max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
     stop_sequences: list[str] | None = None
     stream: bool | None = False
-    seed: int | None = None
     metadata: _Metadata | None = None
     x_dspark: bool | None = None
     drafter: str | None = None
@@ -150,16 +147,14 @@ class _Request(_Count, kw_only=True):
 
 
 def parse(body: bytes, context: Context) -> Chat:
-    request = decode(body, _Request)
+    request = decode(body, _Request, "messages")
     chat = _chat(request)
-    chat.sampling = sampling_fields(
-        temperature=request.temperature, top_p=request.top_p, top_k=request.top_k, seed=request.seed
-    )
-    chat.max_tokens = positive(request.max_tokens, "max_tokens")
+    chat.sampling = sampling_of(request, "messages")
+    chat.max_tokens = held("max_tokens", request.max_tokens, "max_tokens")
     chat.stop = stops(request.stop_sequences, "stop_sequences")
     chat.stream = bool(request.stream)
     chat.provenance = bool(request.x_dspark)
-    chat.drafter, chat.cap = request.drafter, request.draft_cap
+    chat.drafter, chat.cap = request.drafter, held("cap", request.draft_cap, "draft_cap")
     chat.conversation = _session(request.metadata)
     return chat
 

@@ -17,8 +17,9 @@ from server.types import (
     Message,
     Tool,
     ToolChoice,
+    held,
     positive,
-    sampling_fields,
+    sampling_of,
     stops,
     text_format,
     tool_choice,
@@ -110,16 +111,6 @@ class Sampled(msgspec.Struct, kw_only=True):
     """Fields that Completions shares."""
 
     model: str = ""
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    repeat_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    seed: int | None = None
     stop: str | list[str] | None = None
     n: int | None = None
     max_tokens: int | None = None
@@ -130,19 +121,6 @@ class Sampled(msgspec.Struct, kw_only=True):
     draft_cap: int | None = None
     structured_outputs: _Structured | None = None
     prompt_cache_key: str | None = None
-
-    def fields(self) -> dict[str, Any]:
-        return sampling_fields(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            min_p=self.min_p,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            repetition_penalty=self.repetition_penalty if self.repetition_penalty is not None else self.repeat_penalty,
-            logit_bias=_bias(self.logit_bias),
-            seed=self.seed,
-        )
 
     def structured(self) -> Format | None:
         wanted = self.structured_outputs
@@ -175,19 +153,8 @@ class _Request(Sampled, kw_only=True):
     return_progress: bool | None = None
 
 
-def _bias(given: dict[str, float] | None) -> dict[int, float] | None:
-    if given is None:
-        return None
-    bias: dict[int, float] = {}
-    for key, value in given.items():
-        if not key.lstrip("-").isdigit() or not -100 <= value <= 100:
-            raise bad("logit_bias: maps token ids to numbers from -100 to 100.", "logit_bias")
-        bias[int(key)] = value
-    return bias
-
-
 def parse(body: bytes, context: Context) -> Chat:
-    request = decode(body, _Request)
+    request = decode(body, _Request, "chat")
     if not request.messages:
         raise bad("messages: must hold at least one message.", "messages")
     images: list[Image] = []
@@ -206,9 +173,9 @@ def parse(body: bytes, context: Context) -> Chat:
         tools=tools,
         choice=_choice(request, tools),
         format=_format(request.response_format) or request.structured(),
-        sampling=request.fields(),
-        max_tokens=positive(request.max_completion_tokens, "max_completion_tokens")
-        or positive(request.max_tokens, "max_tokens"),
+        sampling=sampling_of(request, "chat"),
+        max_tokens=held("max_tokens", request.max_completion_tokens, "max_completion_tokens")
+        or held("max_tokens", request.max_tokens, "max_tokens"),
         stop=stops(request.stop, "stop"),
         n=positive(request.n, "n") or 1,
         logprobs=_logprobs(request.logprobs, request.top_logprobs),
@@ -218,7 +185,7 @@ def parse(body: bytes, context: Context) -> Chat:
         template_kwargs=kwargs,
         images=images,
         drafter=request.drafter,
-        cap=request.draft_cap,
+        cap=held("cap", request.draft_cap, "draft_cap"),
         stream=bool(request.stream),
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         progress=bool(request.return_progress),

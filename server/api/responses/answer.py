@@ -24,8 +24,6 @@ class Echo:
     tools: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     tool_choice: Any = "auto"
     parallel: bool = True
-    temperature: float | None = None
-    top_p: float | None = None
     max_output_tokens: int | None = None
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     effort: str | None = None
@@ -124,14 +122,11 @@ def response(
         "reasoning": {"effort": echo.effort, "summary": echo.summary},
         "service_tier": "default",
         "store": echo.keep is not None,
-        "temperature": 0.0 if echo.temperature is None else echo.temperature,
         "text": {"format": echo.format},
         "tool_choice": echo.tool_choice,
         "tools": echo.tools,
         "top_logprobs": 0,
-        "top_p": 1.0 if echo.top_p is None else echo.top_p,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
+        **{name: getattr(chat.law, name) for name in ("temperature", "top_p", "presence_penalty", "frequency_penalty")},
         "truncation": "disabled",
         "usage": usage_block(done.usage, done.reasoning_tokens) if done else None,
         "metadata": echo.metadata,

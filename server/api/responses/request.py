@@ -23,8 +23,8 @@ from server.types import (
     Message,
     Tool,
     ToolChoice,
-    positive,
-    sampling_fields,
+    held,
+    sampling_of,
     text_format,
     tool_choice,
     top_count,
@@ -73,10 +73,7 @@ class _Request(msgspec.Struct, kw_only=True):
     tool_choice: Literal["none", "auto", "required"] | _Choice | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     top_logprobs: int | None = None
-    seed: int | None = None
     text: _TextConfig | None = None
     reasoning: _ReasoningConfig | None = None
     stream: bool | None = False
@@ -127,7 +124,7 @@ class _ReasoningItem(msgspec.Struct):
 
 
 def parse(body: bytes, context: Context) -> Chat:
-    request = decode(body, _Request)
+    request = decode(body, _Request, "responses")
     items = (
         [{"type": "message", "role": "user", "content": request.input}]
         if isinstance(request.input, str)
@@ -152,13 +149,13 @@ def parse(body: bytes, context: Context) -> Chat:
         tools=tools,
         choice=_choice(request, tools),
         format=_format(request.text.format if request.text else None),
-        sampling=sampling_fields(temperature=request.temperature, top_p=request.top_p, seed=request.seed),
-        max_tokens=positive(request.max_output_tokens, "max_output_tokens"),
+        sampling=sampling_of(request, "responses"),
+        max_tokens=held("max_tokens", request.max_output_tokens, "max_output_tokens"),
         thinking=thinking,
         effort=None if effort == "none" else effort,
         images=images,
         drafter=request.drafter,
-        cap=request.draft_cap,
+        cap=held("cap", request.draft_cap, "draft_cap"),
         stream=bool(request.stream),
         provenance=bool(request.x_dspark),
         conversation=_conversation(request),
@@ -178,8 +175,6 @@ def _echo(request: _Request, raw: dict[str, Any], items: list[dict[str, Any]], c
         tools=[_whole(t, description=None, parameters=None, strict=None) for t in raw.get("tools") or ()],
         tool_choice=raw.get("tool_choice") or "auto",
         parallel=request.parallel_tool_calls is not False,
-        temperature=request.temperature,
-        top_p=request.top_p,
         max_output_tokens=request.max_output_tokens,
         metadata=request.metadata or {},
         effort=reasoning.effort,

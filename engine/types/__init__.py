@@ -1,15 +1,17 @@
 """Types that cross folders: requests, proposals, rounds and the events that leave the engine.
 
-Knows no model, no screen and no socket, and imports nothing but the standard library at run time: a front end can be
-built, and tested, against these types alone. Arrays appear only as annotations.
+Knows no model, no screen and no socket, and imports nothing heavy at run time: a front end can be built, and tested,
+against these types alone. Arrays appear only as annotations.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from engine.types.sampling import Sampling as Sampling
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -37,34 +39,6 @@ class DrafterInfo:
     """Why it is not available, for a person."""
     detail: str = ""
     """What to know about one that is available, for a person: that it is read wrongly, or says nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the target's logits become a distribution. The defaults are greedy decoding.
-
-    Order: penalties and bias on logits, temperature, top-k (ties kept), renormalise, top-p, min-p; all in float32.
-    """
-
-    temperature: float = 0.0
-    """0 is greedy (argmax); otherwise logits are divided by it."""
-    top_k: int = 0
-    """0 keeps everything."""
-    top_p: float = 1.0
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    """Subtracted once from each token that was generated (OpenAI scope: generated tokens only)."""
-    frequency_penalty: float = 0.0
-    """Subtracted once per occurrence among generated tokens."""
-    repetition_penalty: float = 1.0
-    """Divides positive and multiplies negative logits of tokens in prompt or output (CTRL, arXiv 1909.05858)."""
-    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
-    seed: int | None = None
-    """With a seed, sampling is coupled: the same text for every drafter, draft length and batch."""
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature <= 0.0
 
 
 class Processor(Protocol):
