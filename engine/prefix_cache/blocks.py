@@ -39,6 +39,10 @@ class Source(Protocol):
         """Of drafters, at `end`."""
         ...
 
+    def discard(self) -> None:
+        """Never read it again: what it says is wrong."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

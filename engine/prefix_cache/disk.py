@@ -23,6 +23,7 @@ import numpy as np
 from engine import paths
 from engine.prefix_cache.blocks import Block, Checkpoint, Layout
 from engine.prefix_cache.disk_file import SUFFIX, Segment, digest, scan, sweep
+from engine.prefix_cache.invariants import cover
 from engine.prefix_cache.radix_tree import Node, Tokens, Tree, divide
 from engine.prefix_cache.serialization import Encoded, Opened, encode, pack
 
@@ -112,7 +113,7 @@ class DiskTier:
                 tokens = np.concatenate([before, np.array(file.read("tokens"))])
                 known[segment.id] = tokens
                 rates[segment.used] = float(file.meta["ms_per_token"])
-                _graft(tree, tokens, segment, file)
+                _graft(tree, layout, tokens, segment, file)
             except (OSError, ValueError, KeyError, TypeError):
                 segment.state = "dead"
         return layout, rates[max(rates)] if rates else 0.0
@@ -301,17 +302,21 @@ def _encode(
     return encode(meta, arrays)
 
 
-def _graft(tree: Tree, tokens: Tokens, segment: Segment, file: Opened) -> None:
+def _graft(tree: Tree, layout: Layout, tokens: Tokens, segment: Segment, file: Opened) -> None:
     """One file's node in the tree; nothing but its tokens was read."""
     if not len(tokens):
         return
     meta = file.meta
-    shared = tree.walk(tokens).length
-    node = tree.insert(tokens)
-    if shared < len(tokens):
+
+    def fill(start: int, stop: int) -> list[Block]:
+        """What the tree lacks at this moment; all of a file that overlaps with another is never needed."""
+        if start < segment.start:
+            raise ValueError(f"{segment.path.name} follows on something that is not there")
         cold = zip(meta["lengths"], meta["weights"], strict=True)
         blocks = [Block(n, [], segment, j, 0, weight) for j, (n, weight) in enumerate(cold)]
-        node.blocks = divide(blocks, shared - segment.start)[1]
+        return cover(divide(blocks, start - segment.start)[1], stop - start, layout)
+
+    node = tree.insert(tokens, fill)
     node.kind = meta["kind"]
     if meta["checkpoint"] and node.checkpoint is None:
         oldest = max(x["from"] for x in meta["checkpoint"])

@@ -74,6 +74,11 @@ class Segment:
                     out[name] = unpack(packed, arrays)
         return out
 
+    def discard(self) -> None:
+        self.state = "dead"
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
 
 def digest(key: str) -> str:
     return hashlib.blake2b(key.encode(), digest_size=12).hexdigest()

@@ -36,7 +36,8 @@ def load(node: Node) -> None:
     point = node.checkpoint
     source = point.source if point is not None else node.blocks[-1].source if node.blocks else None
     if source is not None and source.end == node.end:
-        node.contexts = {**source.contexts(), **node.contexts}
+        read = {name: held for name, held in source.contexts().items() if held.length == node.end}
+        node.contexts = {**read, **node.contexts}
 
 
 def arrays_of(context: ContextSnapshot) -> list[Any]:

@@ -1,12 +1,16 @@
 """A radix tree over token ids: where prefixes meet and where they part.
 
 Edges are compressed (one int32 array each). A node covers the positions [start, end) of every prefix below it and may
-hold what was computed for them. Knows structure only: what a block or a checkpoint is made of is another file's matter.
+hold what was computed for them. Two things can not happen to it, whoever calls in whatever order: an edge in the tree
+without the blocks that cover it (`insert` asks for the blocks of exactly the edge that it adds, at that moment), and a
+node in use that goes or is joined to another (`pinned`). Knows structure only: what a block or a checkpoint is made of
+is another file's matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 Tokens = npt.NDArray[np.int32]
 Hit = Literal["miss", "exact", "boundary", "anchor", "rung", "branch", "turn", "disk"]
 """What served a request: see engine.types.Prefilled."""
+Fill = Callable[[int, int], "list[Block]"]
+"""(start, stop) -> blocks that cover these positions."""
 
 
 @dataclass(eq=False, slots=True)
@@ -42,6 +48,8 @@ class Node:
     """Restores that started from this node's checkpoint."""
     used: int = 0
     """Clock of the last use."""
+    pins: int = 0
+    """Who relies on this node being there as it is; see `Tree.pinned`."""
 
     @property
     def end(self) -> int:
@@ -116,17 +124,37 @@ class Tree:
             node = child
         return Walk(path, at)
 
-    def insert(self, tokens: Tokens) -> Node:
-        """The node that ends exactly at len(tokens) >= 1; divides an edge or adds one (without blocks) as needed."""
+    def insert(self, tokens: Tokens, fill: Fill) -> Node:
+        """The node that ends exactly at len(tokens) >= 1; divides an edge or adds one as needed.
+
+        `fill` is asked for the blocks of the edge that is added, if one is, before anything changes: where that edge
+        begins is what the tree says now, never what somebody found earlier.
+        """
         path, length = self.walk(tokens)
         node = path[-1] if path else self.root
+        blocks = fill(length, len(tokens)) if length < len(tokens) else []
         if length < node.end:
             node = self.split(node, length)
         if length < len(tokens):
-            leaf: Node = Node(tokens[length:].copy(), length, node)
+            leaf: Node = Node(tokens[length:].copy(), length, node, blocks=blocks)
             node.children[int(tokens[length])] = leaf
             node = leaf
         return node
+
+    @contextlib.contextmanager
+    def pinned(self, nodes: Iterable[Node]) -> Generator[None]:
+        """Inside, these nodes neither go nor change their extent, unless the caller does it."""
+        held = list(nodes)
+        for node in held:
+            node.pins += 1
+        try:
+            yield
+        finally:
+            for node in held:
+                node.pins -= 1
+            # What could not be joined meanwhile.
+            for node in reversed(held):
+                self.tidy(node)
 
     def split(self, node: Node, at: int) -> Node:
         """Divide an edge at absolute position `at`; returns the new upper node. What belongs to the end stays below."""
@@ -141,23 +169,30 @@ class Tree:
         upper.children = {int(node.tokens[0]): node}
         return upper
 
-    def remove(self, node: Node) -> None:
-        """Cut off a node with all below it."""
+    def remove(self, node: Node) -> int:
+        """Cut off a node with all below it; returns the bytes that they held."""
         assert node.parent is not None
+        gone = list(node.subtree())
+        if any(n.pins for n in gone):
+            raise RuntimeError("a node that is in use was about to be removed from the prefix cache")
         parent = node.parent
         del parent.children[int(node.tokens[0])]
-        node.parent = None
+        for n in gone:
+            n.parent = None
         self.tidy(parent)
+        return sum(n.nbytes for n in gone)
 
     def tidy(self, node: Node) -> None:
         """Join an edge that no longer divides anything with the one below it; drop one that holds nothing."""
         parent = node.parent
-        if parent is None or node.checkpoint is not None or node.contexts:
+        if parent is None or node.pins or node.checkpoint is not None or node.contexts:
             return
         if not node.children and not node.blocks:
             self.remove(node)
         elif len(node.children) == 1 and node.kind == "branch":
             (below,) = node.children.values()
+            if below.pins:
+                return
             below.tokens = np.concatenate([node.tokens, below.tokens])
             below.start, below.parent = node.start, parent
             below.blocks = node.blocks + below.blocks

@@ -39,6 +39,8 @@ class Stats:
     evicted: int
     refused: int
     """Prefixes that were not kept because they did not fit."""
+    unsound: int = 0
+    """Stored states that did not add up and were dropped instead of served; anything but 0 is a fault."""
     nodes: int = 0
     """Of the trees, those included that only a file holds."""
     disk_entries: int = 0

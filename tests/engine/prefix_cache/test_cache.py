@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.prefix_cache.blocks import SPAN
 from engine.prefix_cache.cache import PrefixCache
-from engine.prefix_cache.eviction import SHORT, Mark, default_budget
+from engine.prefix_cache.eviction import SHORT, default_budget
+from engine.prefix_cache.marks import Mark
 from tests.cases import examples
 from tests.engine.prefix_cache.made import ToyContext, check, snapshot
 

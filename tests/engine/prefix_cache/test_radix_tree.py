@@ -36,6 +36,12 @@ class Point:
     oldest: int = 0
 
 
+def slabs(tokens: Any, start: int, stop: int) -> Any:
+    """Two, so that divisions also fall between them."""
+    half = (start + stop) // 2
+    return [Slab(tuple(int(t) for t in tokens[a:b])) for a, b in ((start, half), (half, stop)) if a < b]
+
+
 def shared(a: tuple[int, ...], b: tuple[int, ...]) -> int:
     n = 0
     while n < min(len(a), len(b)) and a[n] == b[n]:
@@ -59,13 +65,15 @@ class TreeAgainstDictionary(RuleBasedStateMachine):
     @rule(tokens=SEQUENCES, point=st.booleans())
     def insert(self, tokens: list[int], point: bool) -> None:
         before = self.tree.walk(ids(tokens)).length
-        node = self.tree.insert(ids(tokens))
+        asked: list[int] = []
+
+        def fill(start: int, stop: int) -> Any:
+            asked.append(start)
+            return slabs(tokens, start, stop)
+
+        node = self.tree.insert(ids(tokens), fill)
         assert node.end == len(tokens)
-        if before < len(tokens):
-            # Two slabs, so that divisions also fall between them.
-            half = (before + len(tokens)) // 2
-            cuts = [tuple(tokens[before:half]), tuple(tokens[half:])]
-            node.blocks = [Slab(c) for c in cuts if c]  # pyright: ignore[reportAttributeAccessIssue]
+        assert asked == ([before] if before < len(tokens) else [])
         if point:
             node.checkpoint = Point()  # pyright: ignore[reportAttributeAccessIssue]
         self.kept[tuple(tokens)] = None
@@ -126,8 +134,8 @@ def test_divide_between_and_inside_blocks() -> None:
 def test_a_division_without_purpose_is_joined_again() -> None:
     tree = Tree()
     for tail in ([7], [8]):
-        node = tree.insert(ids([1, 2, 3, *tail]))
-        node.blocks = [Slab(tuple(int(t) for t in node.tokens))]  # pyright: ignore[reportAttributeAccessIssue]
+        tokens = [1, 2, 3, *tail]
+        node = tree.insert(ids(tokens), lambda start, stop, ids=tokens: slabs(ids, start, stop))
     assert len(list(tree)) == 3
     tree.remove(node)
     (only,) = tree
