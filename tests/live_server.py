@@ -31,7 +31,7 @@ class Live:
         self._server = uvicorn.Server(uvicorn_config(self.app, settings))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
         self._thread.start()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not self._server.started and time.monotonic() < deadline:
             time.sleep(0.005)
         self._kept: list[Any] = []

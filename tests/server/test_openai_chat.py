@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -348,11 +349,15 @@ def test_thinking_is_split_and_the_switch_reaches_the_template(start: Any) -> No
 
 
 def test_o37_silence_is_filled_with_legal_chunks(start: Any) -> None:
-    live = start(Script("late", prefill=1.2), settings=Settings(ping=0.3))
-    chunks = list(client(live).chat.completions.create(model="toy-model", messages=USER, stream=True, tools=[TOOL]))
-    said = [c.choices[0].delta.content or "" for c in chunks]
-    assert "".join(said) == "late"
-    assert next(i for i, text in enumerate(said) if text) >= 2, "before there is anything to say"
+    """While a prompt is read that never ends; and they add nothing to a text that comes."""
+    scripts = {"never": Script("never", prefill=3600)}
+    live = start(by_prompt(scripts, Script("late", prefill=0.3)), settings=Settings(ping=0.1))
+    asked: Any = {"model": "toy-model", "stream": True, "tools": [TOOL]}
+    with client(live).chat.completions.create(messages=[{"role": "user", "content": "never"}], **asked) as silent:
+        filled = list(itertools.islice(silent, 4))
+    assert not any(c.choices[0].delta.content for c in filled)
+    chunks = list(client(live).chat.completions.create(messages=USER, **asked))
+    assert "".join(c.choices[0].delta.content or "" for c in chunks) == "late"
 
 
 def test_progress_is_told_when_asked_for(start: Any) -> None:

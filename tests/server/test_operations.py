@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import random
+import select
 import socket
 import threading
 import time
@@ -25,10 +26,12 @@ from server.settings import Settings
 from tests.engine.prefix_cache.made import snapshot
 
 USER = [{"role": "user", "content": "hi"}]
+FOREVER = 3600.0
+"""Seconds: who waits for it never comes to an end, so that no test needs a clock to see that nobody did."""
 STREAM = {"messages": USER, "stream": True, "max_tokens": 2000}
 
 
-def until(check: Callable[[], bool], seconds: float = 30.0) -> bool:
+def until(check: Callable[[], bool], seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if check():
@@ -94,9 +97,7 @@ def test_p01_twenty_clients_leave_at_the_third_token(start: Any) -> None:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
 @pytest.mark.parametrize("streamed", [True, False])
 def test_p02_o45_leaving_during_prefill_stops_it(start: Any, path: str, streamed: bool) -> None:
-    live = start(
-        by_prompt({"slow": Script("x", prefill=600)}, Script("quick")), max_batch=1
-    )  # longer than anybody waits
+    live = start(by_prompt({"slow": Script("x", prefill=FOREVER)}, Script("quick")), max_batch=1)
     body = {"messages": [{"role": "user", "content": "slow"}], "input": "slow", "max_tokens": 9, "stream": streamed}
     with socket.create_connection(("127.0.0.1", live.port), timeout=10) as connection:
         connection.sendall(post(path, body))
@@ -117,7 +118,7 @@ def test_leaving_before_the_body_is_complete_is_no_failure(start: Any, caplog: p
 
 
 def test_p02_leaving_the_queue(start: Any) -> None:
-    live = start(Script("x", prefill=60), max_batch=1)
+    live = start(Script("x", prefill=FOREVER), max_batch=1)
     with socket.create_connection(("127.0.0.1", live.port), timeout=10) as first:
         first.sendall(post("/v1/chat/completions", STREAM))
         assert until(lambda: live.engine.active == 1)
@@ -130,11 +131,11 @@ def test_p02_leaving_the_queue(start: Any) -> None:
 
 
 def test_a_hundred_clients_vanish_at_random_moments(start: Any) -> None:
+    chance = random.Random(1)
     live = start(
-        lambda request, prompt: Script("word " * 40, prefill=random.random() * 0.1, delay=0.005),
+        lambda request, prompt: Script("word " * 40, prefill=chance.random() * 0.1, delay=0.005),
         settings=Settings(max_queue=200),
     )
-    chance = random.Random(1)
 
     def vanish(path: str, seconds: float, streamed: bool) -> None:
         with socket.create_connection(("127.0.0.1", live.port), timeout=10) as connection:
@@ -154,7 +155,7 @@ def test_a_hundred_clients_vanish_at_random_moments(start: Any) -> None:
         time.sleep(0.003)
     for thread in threads:
         thread.join()
-    assert until(lambda: idle(live) and live.engine.active == 0, 10)
+    assert until(lambda: idle(live) and live.engine.active == 0)
     assert live.http.post("/v1/chat/completions", json={"messages": USER}).status_code == 200
 
 
@@ -169,7 +170,7 @@ def test_a_crawling_reader_slows_nobody(start: Any) -> None:
         for _ in range(5):
             assert live.http.post("/v1/chat/completions", json={"messages": USER}).status_code == 200
             crawler.recv(1)
-        assert until(lambda: live.engine.active == 0, 20), "the engine never waits for a reader"
+        assert until(lambda: live.engine.active == 0), "the engine never waits for a reader"
 
 
 async def test_a_reader_that_takes_nothing_is_given_up() -> None:
@@ -182,15 +183,14 @@ async def test_a_reader_that_takes_nothing_is_given_up() -> None:
             yield b"data: x\n\n"
 
     async def receive() -> Any:
-        await asyncio.sleep(3600)
+        await asyncio.sleep(FOREVER)
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.body":
             stuck.set()
-            await asyncio.sleep(3600)
+            await asyncio.sleep(FOREVER)
 
-    stream = EventStream(frames(), lambda: cancelled.append(True), 0.1)
-    await asyncio.wait_for(stream({"type": "http"}, receive, send), 120)
+    await EventStream(frames(), lambda: cancelled.append(True), 0.1)({"type": "http"}, receive, send)
     assert stuck.is_set()
     assert cancelled
 
@@ -260,7 +260,9 @@ def test_h01_sizes(start: Any) -> None:
     assert big.status_code == 413
     assert big.json()["error"]["type"] == "request_too_large"
     lying = b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n{"
-    assert b" 413 " in raw(live, lying).split(b"\r\n")[0], "answered without reading"
+    with socket.create_connection(("127.0.0.1", live.port), timeout=60) as connection:
+        connection.sendall(lying)
+        assert b" 413 " in connection.recv(100), "answered without reading"
     endless = live.http.post("/v1/messages", content=iter([b"x" * 4000] * 5))
     assert endless.status_code == 413
 
@@ -269,14 +271,11 @@ def test_h01_slow_bodies_time_out(start: Any) -> None:
     live = start(Script("ok"), settings=Settings(body_timeout=0.6))
     with socket.create_connection(("127.0.0.1", live.port), timeout=10) as connection:
         connection.sendall(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
-        for _ in range(8):
-            try:
-                connection.sendall(b"{")
-            except OSError:
+        for _ in range(90):
+            connection.sendall(b"{")
+            if select.select([connection], [], [], 0.1)[0]:
                 break
-            time.sleep(0.1)
-        answer = read_all(connection)
-    assert b" 408 " in answer.split(b"\r\n")[0]
+        assert b" 408 " in connection.recv(100), "each byte is in time, all of them together are not"
     half_open = [socket.create_connection(("127.0.0.1", live.port)) for _ in range(100)]
     assert live.http.post("/v1/messages", json={"messages": USER, "max_tokens": 5}).status_code == 200
     for connection in half_open:
@@ -426,13 +425,13 @@ def test_p04_cached_tokens_follow_the_conversation(start: Any) -> None:
 
 
 def test_o37_o45_next_request_starts_at_once_after_a_client_left(start: Any, caplog: pytest.LogCaptureFixture) -> None:
-    live = start(by_prompt({"long": Script("word " * 6000, delay=0.05)}, Script("quick")), max_batch=1)
+    live = start(by_prompt({"long": Script("word " * 40_000, delay=0.05)}, Script("quick")), max_batch=1)
     body = {"messages": [{"role": "user", "content": "long"}], "stream": True, "max_tokens": 3000}
     with caplog.at_level(logging.INFO, "dspark"):
         leave_after(live, "/v1/chat/completions", body, 3)
         assert until(lambda: "a client left" in caplog.text)
     found = events(live, "/v1/chat/completions", {"messages": USER, "stream": True})
-    assert found[-1][1] == "[DONE]", "before the client's patience ended, which the other answer would have outlasted"
+    assert found[-1][1] == "[DONE]"
 
 
 def test_memory_stays_flat_over_many_requests(start: Any) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
@@ -18,37 +17,26 @@ import sys
 from scripted import Script, ScriptedEngine
 from server.app import App
 from server.generation.engine_holder import Holder
-from server.run import Server
+from server.run import Server, listen
 from server.settings import Settings
-settings = Settings(port=int(sys.argv[1]), grace=3)
+settings = Settings(port=0, grace=3)
+taken = listen(settings)
+print(taken.getsockname()[1], flush=True)
 engine = ScriptedEngine(Script("word " * 500, delay=0.05))
-Server(App(Holder(engine=engine), settings), settings).run()
+Server(App(Holder(engine=engine), settings), settings).run(sockets=[taken])
 print("ended cleanly", flush=True)
 """
 
 
-def free_port() -> int:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
 def test_p05_streams_end_with_an_error_event_and_exit_code_0() -> None:
-    port = free_port()
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(port)], env=env, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM], env=env, stdout=subprocess.PIPE, text=True)
     try:
-        url = f"http://127.0.0.1:{port}"
-        for _ in range(200):
-            try:
-                httpx.get(f"{url}/health", trust_env=False)
-                break
-            except httpx.TransportError:
-                time.sleep(0.1)
+        assert process.stdout is not None
+        url = f"http://127.0.0.1:{int(process.stdout.readline())}"
         body = {"messages": [{"role": "user", "content": "hi"}], "stream": True, "max_tokens": 2000}
         lines: list[str] = []
-        with httpx.stream("POST", f"{url}/v1/messages", json=body, timeout=20, trust_env=False) as response:
+        with httpx.stream("POST", f"{url}/v1/messages", json=body, timeout=120, trust_env=False) as response:
             for line in response.iter_lines():
                 lines.append(line)
                 if len(lines) == 12:
@@ -56,7 +44,7 @@ def test_p05_streams_end_with_an_error_event_and_exit_code_0() -> None:
         last = json.loads([x for x in lines if x.startswith("data: ")][-1][6:])
         assert last["type"] == "error"
         assert last["error"]["type"] == "overloaded_error"
-        out, _ = process.communicate(timeout=10)
+        out, _ = process.communicate(timeout=120)
         assert process.returncode == 0
         assert "ended cleanly" in out
     finally:

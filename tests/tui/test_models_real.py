@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,10 +81,8 @@ async def test_a_model_is_fetched_taken_up_and_raced(hub: FakeHub) -> None:
         await pilot.press("escape")
         engine = app.controller.engine
         assert await app.unload_model() is not None
-        began = time.monotonic()
         with pytest.raises(Exception, match="closed"):
             engine.submit(Config().request([1]))
-        assert time.monotonic() - began < 5
 
 
 def test_a_load_is_ended_between_its_steps() -> None:
