@@ -22,13 +22,13 @@ test: venv  ## the tests of a local loop: every part of the code, in minutes
 	$(PYTEST) -m 'not slow' $(ARGS)
 
 test-slow: venv  ## what `make test` leaves out: the dear tests, and the properties with their full number of examples
-	$(PYTEST) -m 'slow or fuzz' --hypothesis-profile=ci $(ARGS)
+	$(PYTEST) -m 'slow or fuzz or hypothesis' --hypothesis-profile=ci $(ARGS)
 
 test-all: venv  ## the whole suite at once
 	$(PYTEST) --hypothesis-profile=ci $(ARGS)
 
 fuzz: venv  ## the properties with random inputs, long; a failure prints what reproduces it
-	DSPARK_FUZZ=$(FUZZ) $(PYTEST) -m fuzz --hypothesis-profile=fuzz $(ARGS)
+	DSPARK_FUZZ=$(FUZZ) $(PYTEST) -m 'fuzz or hypothesis' --hypothesis-profile=fuzz $(ARGS)
 
 check: venv  ## all that must pass before a commit
 	$(BIN)/ruff format --check .
@@ -36,7 +36,7 @@ check: venv  ## all that must pass before a commit
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/pyright --pythonpath $(BIN)/python -p pyright-engine.json
 	$(BIN)/lint-imports
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -m 'not slow' $(ARGS)
 
 fix: venv  ## let ruff repair what it can
 	$(BIN)/ruff check --fix .
