@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from engine.errors import human_bytes
+
 if TYPE_CHECKING:
     from engine.hub import Progress
 
@@ -45,4 +47,4 @@ class Reporter:
 def amount(done: int, total: int) -> str:
     if not total:
         return ""
-    return f" {done / 1e6:.0f} of {total / 1e6:.0f} MB ({100 * done // total} %)"
+    return f" {human_bytes(done)} of {human_bytes(total)} ({100 * done // total} %)"

@@ -27,6 +27,16 @@ DsparkError                      1
 from __future__ import annotations
 
 
+def human_bytes(count: float) -> str:
+    """A size as every sentence and screen says it: 870 kB, 1.2 MB, 18 MB, 1.8 GB. Decimal units, as disks, model hubs
+    and file managers count."""
+    if count < 1e6:
+        return f"{count / 1e3:.0f} kB"
+    if count < 1e9:
+        return f"{count / 1e6:.1f} MB" if count < 1e7 else f"{count / 1e6:.0f} MB"
+    return f"{count / 1e9:.1f} GB"
+
+
 class DsparkError(Exception):
     """Base of all errors that are meant for a person."""
 

@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 
 from engine import backend as backend  # before MLX, see its docstring
+from engine.errors import human_bytes
 from engine.prefix_cache.disk import DiskTier, default_folder
 from engine.prefix_cache.disk_file import Segment
 
@@ -21,14 +22,14 @@ def run(args: argparse.Namespace) -> int:
     tier = DiskTier(default_folder())
     if args.action == "clear":
         freed = tier.clear()
-        print(json.dumps({"freed": freed}) if args.json else f"Freed {human(freed)}.")
+        print(json.dumps({"freed": freed}) if args.json else f"Freed {human_bytes(freed)}.")
         return 0
     by_model: defaultdict[str, list[Segment]] = defaultdict(list)
     for segment in tier.index().values():
         by_model[segment.label or segment.folder].append(segment)
     total = sum(s.nbytes for held in by_model.values() for s in held)
     if args.action == "size":
-        print(json.dumps({"bytes": total}) if args.json else human(total))
+        print(json.dumps({"bytes": total}) if args.json else human_bytes(total))
         return 0
     rows = [
         {
@@ -47,17 +48,7 @@ def run(args: argparse.Namespace) -> int:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(row["used"])))
         print(
             f"{row['model']}: {row['prefixes']} prefixes, up to {row['longest']} tokens, "
-            f"{human(int(row['bytes']))}, last used {when}"
+            f"{human_bytes(int(row['bytes']))}, last used {when}"
         )
-    print(f"{human(total)} in {tier.folder}" if rows else f"Nothing is kept in {tier.folder}.")
+    print(f"{human_bytes(total)} in {tier.folder}" if rows else f"Nothing is kept in {tier.folder}.")
     return 0
-
-
-def human(size: int) -> str:
-    """Bytes for a person, in binary units."""
-    value = float(size)
-    for unit in ("bytes", "KB", "MB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GB"

@@ -11,7 +11,7 @@ from cli.parser import add_settings, read_settings
 from cli.progress import Reporter
 from engine import hub
 from engine.chat.terminal_safe import one_line
-from engine.errors import DsparkError
+from engine.errors import DsparkError, human_bytes
 from engine.hub.catalog import Card, catalog
 
 
@@ -58,7 +58,7 @@ def _check(name: str, folders: tuple[str, ...]) -> int:
             bad += 1
             print(f"{one_line(each)}: {one_line(str(error))}")
         else:
-            print(f"{one_line(each)}: complete ({found.size / 1e9:.2f} GB)")
+            print(f"{one_line(each)}: complete ({human_bytes(found.size)})")
     return 1 if bad else 0
 
 
@@ -73,7 +73,7 @@ def _list(as_json: bool, folders: tuple[str, ...]) -> int:
     for found in here:
         state = "" if found.installed else f"  incomplete: {len(found.missing)} file(s) missing"
         kind = "" if found.kind == "model" else f"  {found.kind}"
-        print(f"  {one_line(found.name):<58} {found.size / 1e9:7.2f} GB  {found.place}{kind}{state}")
+        print(f"  {one_line(found.name):<58} {human_bytes(found.size):>9}  {found.place}{kind}{state}")
     if not here:
         print("  none yet; `dspark-chat` fetches the embedded one (93 MB) when it starts")
     print("\nKnown by name (any other is written owner/name):")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from engine import backend as backend  # before MLX, see its docstring
-from engine.errors import Cancelled, NoSpace, UsageError
+from engine.errors import Cancelled, NoSpace, UsageError, human_bytes
 from engine.training.settings import Settings, duration
 
 _BATCH = 32
@@ -183,13 +183,13 @@ def _agreed() -> bool:
 
 def _explain(made: object, out: TextIO) -> None:
     from engine.training.run import Run
-    from engine.training.terminal_plot import clock, size
+    from engine.training.terminal_plot import clock
 
     assert isinstance(made, Run)
     found = made.estimate()
     lines = [
         f"Conversations  {found.conversations} to write, about {clock(found.writing)}",
-        f"Features       {found.tokens} tokens, {size(found.feature_bytes)}, about {clock(found.reading)}",
+        f"Features       {found.tokens} tokens, {human_bytes(found.feature_bytes)}, about {clock(found.reading)}",
         f"Training       {clock(found.training) if not made.settings.steps else f'{made.settings.steps} steps'}",
         f"In all         about {clock(found.seconds)} on this machine when it is otherwise idle",
     ]
@@ -197,7 +197,7 @@ def _explain(made: object, out: TextIO) -> None:
     have, free = _bytes(made.folder / "features"), shutil.disk_usage(made.folder).free
     if found.feature_bytes - have > free:
         raise NoSpace(
-            f"The features take {size(found.feature_bytes)} and {size(free + have)} are free; give fewer "
+            f"The features take {human_bytes(found.feature_bytes)} and {human_bytes(free + have)} are free; give fewer "
             "--conversations, fewer --taps, or another --out."
         )
 

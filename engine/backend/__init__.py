@@ -17,6 +17,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from engine.errors import human_bytes
+
 ENV_BLAS = "DSPARK_BLAS"
 """`tuned` (default): preload OpenBLAS on Linux. `stock`: leave MLX's own. A path: load that library."""
 ENV_THREADS = "DSPARK_THREADS"
@@ -185,7 +187,7 @@ class Report:
     blas_reason: str
     cores: int
     threads: str
-    memory_gb: float
+    memory_bytes: int
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -222,7 +224,7 @@ def pin(weights: int) -> str:
     most = memory_bytes()
     limit = min(weights + PIN_MARGIN, most)
     mx.set_wired_limit(limit)
-    return f"Pinned up to {limit / 2**30:.1f} of {most / 2**30:.1f} GB."
+    return f"Pinned up to {human_bytes(limit)} of {human_bytes(most)}."
 
 
 def raise_memory() -> str:
@@ -249,5 +251,5 @@ def report() -> Report:
         blas_reason=BLAS.reason or BLAS.path,
         cores=_cores(),
         threads=os.environ.get("OPENBLAS_NUM_THREADS", "default"),
-        memory_gb=memory_bytes() / 2**30,
+        memory_bytes=memory_bytes(),
     )

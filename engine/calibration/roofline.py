@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from engine.calibration.summary import CalibrationView
+from engine.errors import human_bytes
 from engine.targets.base import TargetSpec
 
 PROBE_BYTES = 256 << 20
@@ -61,7 +62,7 @@ class Roofline:
         drafts = f", {self.multiple:.2f}x of it with drafts" if self.speculative else ""
         share = f"{100 * self.utilisation:.0f} %"
         return (
-            f"memory {self.bandwidth_gbs:.1f} GB/s · {self.step_bytes / 1e6:.0f} MB a step · ceiling "
+            f"memory {self.bandwidth_gbs:.1f} GB/s · {human_bytes(self.step_bytes)} a step · ceiling "
             f"{self.ceiling:.1f} tok/s · plain {self.plain:.1f} ({share}){drafts}: {self.verdict}"
         )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
-from engine.errors import ImageUnsupported, PictureUnreadable
+from engine.errors import ImageUnsupported, PictureUnreadable, human_bytes
 from engine.types import Media
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def read_picture(source: str | Path | bytes, name: str = "") -> Picture:
         raise PictureUnreadable(f"{label} is empty: choose another picture.")
     if len(data) > MAX_BYTES:
         raise PictureUnreadable(
-            f"{label} has {len(data) / 2**20:.0f} MB, the limit is {MAX_BYTES // 2**20}: shrink it."
+            f"{label} has {human_bytes(len(data))}, the limit is {human_bytes(MAX_BYTES)}: shrink it."
         )
     image, note = _decode(data, label)
     digest = hashlib.sha256(f"{image.width}x{image.height}:".encode() + image.tobytes()).hexdigest()
@@ -194,8 +194,8 @@ def check_pictures(model: str, eye: Eye | None, pictures: Sequence[Picture]) -> 
 
 
 def described(picture: Picture, rows: int = 0) -> str:
-    """`cat.png 1024×768 · 812 KB · 1,196 tokens · first of 3 frames`."""
-    parts = [f"{picture.name} {picture.width}×{picture.height}", f"{max(1, picture.nbytes // 1024)} KB"]
+    """`cat.png 1024×768 · 812 kB · 1,196 tokens · first of 3 frames`."""
+    parts = [f"{picture.name} {picture.width}×{picture.height}", human_bytes(max(1000, picture.nbytes))]
     return " · ".join([*parts, *([f"{rows:,} tokens"] if rows else []), *([picture.note] if picture.note else [])])
 
 
@@ -212,8 +212,8 @@ def _bytes_of(source: str | Path | bytes) -> tuple[bytes, str]:
         if path.is_dir():
             raise PictureUnreadable(f"{path} is a folder: name a picture in it.")
         if path.stat().st_size > MAX_BYTES:
-            size = path.stat().st_size / 2**20
-            raise PictureUnreadable(f"{path.name} has {size:.0f} MB, the limit is {MAX_BYTES // 2**20}: shrink it.")
+            size = human_bytes(path.stat().st_size)
+            raise PictureUnreadable(f"{path.name} has {size}, the limit is {human_bytes(MAX_BYTES)}: shrink it.")
         return path.read_bytes(), path.name
     except FileNotFoundError:
         raise PictureUnreadable(f"There is no file {path}: check the path.") from None

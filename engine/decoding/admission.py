@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.drafters.chain import Chain
-from engine.errors import RequestTooLarge
+from engine.errors import RequestTooLarge, human_bytes
 from engine.kv_cache.full import round_up
 from engine.targets.base import Target
-from engine.targets.memory_estimate import size, state_cost
+from engine.targets.memory_estimate import state_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,10 @@ class Admission:
         needed = self.bytes([one])
         if self.budget and needed > self.budget:
             raise RequestTooLarge(
-                f"This request needs {size(needed)} for a prompt of {prompt:,} tokens and its answer ({one.tokens:,} "
-                f"tokens together), and {size(self.budget)} are there for running requests: ask for a shorter answer "
-                "(max_tokens), shorten the prompt, or start with --kv-bits 8 or a larger --batch-memory.",
+                f"This request needs {human_bytes(needed)} for a prompt of {prompt:,} tokens and its answer "
+                f"({one.tokens:,} tokens together), and {human_bytes(self.budget)} are there for running requests: "
+                "ask for a shorter answer (max_tokens), "
+                "shorten the prompt, or start with --kv-bits 8 or a larger --batch-memory.",
                 needed,
                 self.budget,
             )

@@ -20,7 +20,7 @@ from typing import Any
 from engine import backend, hub, paths
 from engine.chat.terminal_safe import one_line
 from engine.config import Config
-from engine.errors import DsparkError
+from engine.errors import DsparkError, human_bytes
 from engine.hub.catalog import catalog
 
 _NEEDED = (
@@ -128,7 +128,7 @@ def _engine() -> list[Fact]:
         Fact("engine", "device", report.device),
         Fact("engine", "numbers", report.compute),
         Fact("engine", "cores", f"{report.cores}, BLAS threads {report.threads}"),
-        Fact("engine", "memory", f"{report.memory_gb:.1f} GB"),
+        Fact("engine", "memory", human_bytes(report.memory_bytes)),
         Fact("engine", "BLAS", report.blas, tuned, "" if tuned else f"Slow: {report.blas_reason}."),
         Fact("engine", "matrix product", f"{gflops():.1f} GFLOP/s in float32, 16 rows (measured now)"),
     ]
@@ -164,7 +164,7 @@ def _disk() -> list[Fact]:
                 Fact("disk", f"{name} writable", "no", False, f"Make {there} writable, or set {paths.ENV_HOME}.")
             )
         elif free < _LOW_DISK:
-            facts.append(Fact("disk", f"{name} space", f"{free / 1e9:.1f} GB free", False, "Free some space."))
+            facts.append(Fact("disk", f"{name} space", f"{human_bytes(free)} free", False, "Free some space."))
     return facts
 
 
@@ -194,7 +194,7 @@ def _roofline() -> list[Fact]:
 def _models(folders: Sequence[Path | str], check: bool) -> list[Fact]:
     facts: list[Fact] = []
     for found in hub.installed(folders):
-        value = f"{found.size / 1e9:.2f} GB in {found.place}"
+        value = f"{human_bytes(found.size)} in {found.place}"
         error = ""
         if found.missing:
             error = f"incomplete: {', '.join(found.missing[:3])} missing"

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine import paths
-from engine.errors import Cancelled, FetchError, NoSpace, Offline, WeightsDamaged
+from engine.errors import Cancelled, FetchError, NoSpace, Offline, WeightsDamaged, human_bytes
 from engine.hub.catalog import Card
 from engine.hub.types import Listener, Progress, Stop
 
@@ -67,7 +67,7 @@ def fetch(card: Card, on_progress: Listener | None = None, stop: Stop | None = N
         raise FetchError(f"The model cache {file.parent} cannot be written ({error.strerror}).") from error
     if free < _ROOM:
         raise NoSpace(
-            f"The embedded model needs {_ROOM // 10**6} MB in {file.parent}, and {free // 10**6} MB are free. "
+            f"The embedded model needs {human_bytes(_ROOM)} in {file.parent}, and {human_bytes(free)} are free. "
             "Free some space, or set DSPARK_HOME to another disk."
         )
     _sweep(file.parent)

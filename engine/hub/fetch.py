@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import paths
-from engine.errors import Cancelled, DsparkError, FetchError, Gated, NoSpace, Offline, UnknownModel
+from engine.errors import Cancelled, DsparkError, FetchError, Gated, NoSpace, Offline, UnknownModel, human_bytes
 from engine.hub.types import Listener, Progress, Stop
 
 _MARGIN = 500_000_000
@@ -180,7 +180,7 @@ def kept(repo: str, wanted: Mapping[str, int]) -> str:
         return "No file was finished; the next time starts from the beginning."
     size = sum(wanted[name] for name in done)
     return (
-        f"The {len(done)} of {len(wanted)} finished files stay on disk ({size / 1e6:.0f} MB); a half-done one "
+        f"The {len(done)} of {len(wanted)} finished files stay on disk ({human_bytes(size)}); a half-done one "
         "starts again next time."
     )
 
@@ -192,7 +192,7 @@ def _check_space(repo: str, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed and free < needed + _MARGIN:
         raise NoSpace(
-            f"{repo} needs {needed / 1e9:.1f} GB on the disk of {folder}, and {free / 1e9:.1f} GB are free. "
+            f"{repo} needs {human_bytes(needed)} on the disk of {folder}, and {human_bytes(free)} are free. "
             "Free some space, or set HF_HOME to another disk."
         )
 

@@ -16,7 +16,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from engine import backend
-from engine.errors import MemoryShort
+from engine.errors import MemoryShort, human_bytes
 from engine.kv_cache.base import State
 from engine.kv_cache.full import AppendKV
 from engine.targets.base import Target
@@ -151,19 +151,14 @@ def fit(need: Estimate, *, wanted: int | None = None, available: int | None = No
     if need.minimum + need.state.per_token * min(wanted, ROUND) > room:
         more = backend.raise_memory()
         raise MemoryShort(
-            f"This model needs {size(need.bytes(ROUND))} and this machine has {size(room)} for it: choose a smaller or "
-            f"a more quantised one{f'; {more}' if more else ''}."
+            f"This model needs {human_bytes(need.bytes(ROUND))} and this machine has {human_bytes(room)} for it: "
+            f"choose a smaller or a more quantised one{f'; {more}' if more else ''}."
         )
     if need.bytes(wanted) <= room:
         return Fit(need, room, wanted)
     tokens = (room - need.minimum) // need.state.per_token // ROUND * ROUND
     note = (
-        f"The window is {tokens:,} tokens instead of {wanted:,}, which would take {size(need.bytes(wanted))} of "
-        f"{size(room)}: --kv-bits 8 makes room for more."
+        f"The window is {tokens:,} tokens instead of {wanted:,}, which would take {human_bytes(need.bytes(wanted))} of "
+        f"{human_bytes(room)}: --kv-bits 8 makes room for more."
     )
     return Fit(need, room, tokens, note)
-
-
-def size(count: int) -> str:
-    """1.5 GB, 320 MB."""
-    return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"

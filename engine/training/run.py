@@ -22,10 +22,9 @@ import numpy as np
 
 from engine.drafters.load import load_drafter
 from engine.engine import Engine
-from engine.errors import UsageError
+from engine.errors import UsageError, human_bytes
 from engine.paths import replacing, write_atomically
 from engine.targets.base import Target
-from engine.training import terminal_plot
 from engine.training.data import blocks, features
 from engine.training.data import conversations as talk
 from engine.training.data.blocks import Floats, Ints, Store
@@ -127,7 +126,7 @@ class Run:
 
     def features(self, found: list[Conversation]) -> None:
         size = features.estimate(found, self.engine.spec.hidden_size, len(self.taps))
-        self.watcher.stage("features", f"{size.tokens} tokens, {terminal_plot.size(size.bytes)}")
+        self.watcher.stage("features", f"{size.tokens} tokens, {human_bytes(size.bytes)}")
         folder = self.folder / "features"
         self.engine.run_exclusive(
             lambda: features.extract(self.engine.target, found, self.taps, folder, progress=self.watcher.progress)

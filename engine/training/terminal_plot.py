@@ -46,11 +46,3 @@ def clock(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def size(count: int) -> str:
-    """A number of bytes: 870 kB, 12 MB, 1.8 GB."""
-    for unit, width in (("GB", 1e9), ("MB", 1e6)):
-        if count >= width:
-            return f"{count / width:.1f} {unit}" if count < 10 * width else f"{count / width:.0f} {unit}"
-    return f"{count / 1e3:.0f} kB"

@@ -15,10 +15,9 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from engine.errors import NoSpace, UsageError
+from engine.errors import NoSpace, UsageError, human_bytes
 from engine.paths import replacing, write_atomically
 from engine.targets.base import Target
-from engine.training import terminal_plot
 from engine.training.data.conversations import Conversation
 
 Progress = Callable[[int, int], None]
@@ -131,8 +130,7 @@ def _file(path: Path, rows: int, columns: int) -> np.memmap:
         free = os.statvfs(path.parent).f_bavail * os.statvfs(path.parent).f_frsize
         if free < size:
             raise NoSpace(
-                f"The features take {terminal_plot.size(size)} and {terminal_plot.size(free)} are free; "
-                "train on fewer conversations."
+                f"The features take {human_bytes(size)} and {human_bytes(free)} are free; train on fewer conversations."
             )
         with path.open("ab") as file:
             file.truncate(size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.errors import human_bytes
 from engine.training.export.export import Origin
 from engine.training.loop.accepted_length import Measured
 from engine.training.loop.train import Plan
@@ -33,7 +34,7 @@ def card(
         f"| layers, taps | {shape['layers']}, after target layers {shape['taps']} |",
         f"| draft vocabulary | {shape['draft_vocab']} of {shape['vocab']} tokens |",
         f"| Markov rank | {shape['rank'] or 'none'} |",
-        f"| weights | {size / 1e6:.1f} MB |",
+        f"| weights | {human_bytes(size)} |",
         f"| trained on | {facts['anchors']} anchors, {facts['done']} steps, {hours:.2f} h |",
         f"| loss | {settings.ce} CE + {settings.l1} L1, target at temperature {settings.temperature} |",
         f"| step | {plan.sequences} sequences x {plan.anchors} anchors, peak rate {plan.rate} |",

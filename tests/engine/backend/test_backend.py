@@ -38,8 +38,8 @@ def test_memory_is_the_devices_own(mac: list[int], monkeypatch: pytest.MonkeyPat
 
 
 def test_weights_are_pinned_with_a_margin_and_never_beyond_what_the_device_may_use(mac: list[int]) -> None:
-    assert backend.pin(5 * GB) == "Pinned up to 7.0 of 18.0 GB."
-    assert backend.pin(17 * GB) == "Pinned up to 18.0 of 18.0 GB."
+    assert backend.pin(5 * GB) == "Pinned up to 7.5 GB of 19.3 GB."
+    assert backend.pin(17 * GB) == "Pinned up to 19.3 GB of 19.3 GB."
     assert mac == [7 * GB, 18 * GB]
 
 

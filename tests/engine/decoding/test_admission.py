@@ -212,7 +212,7 @@ def test_over_http_it_is_a_413_and_the_gauges_tell(path: str) -> None:
             limit = {"max_output_tokens": 3000} if path == "/v1/responses" else {"max_tokens": 3000}
             answer = live.http.post(path, json={"messages": [{"role": "user", "content": "x"}], "input": "x", **limit})
             assert answer.status_code == 413, answer.text
-            assert "1 MB are there for running requests" in answer.json()["error"]["message"]
+            assert "1.0 MB are there for running requests" in answer.json()["error"]["message"]
             assert live.gauge("state_bytes") == 0
             assert live.gauge("state_budget_bytes") == 1 << 20
             assert live.gauge("num_requests_waiting") == 0

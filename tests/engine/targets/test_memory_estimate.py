@@ -8,9 +8,9 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from engine.errors import MemoryShort
+from engine.errors import MemoryShort, human_bytes
 from engine.targets.load import load_target
-from engine.targets.memory_estimate import Estimate, StateCost, estimate, fit, size
+from engine.targets.memory_estimate import Estimate, StateCost, estimate, fit
 from tests.tools.make_tiny_models import make
 from tests.tools.tiny_configs import TEXT
 
@@ -73,7 +73,7 @@ def test_a_window_that_does_not_fit_is_shortened_and_said() -> None:
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(MemoryShort, match=r"needs 4\.\d GB and this machine has 4\.0 GB"):
+    with pytest.raises(MemoryShort, match=r"needs 4\.\d GB and this machine has 4\.3 GB"):
         fit(NEED, available=4 * GB)
 
 
@@ -85,7 +85,9 @@ def test_the_drafter_counts() -> None:
 
 
 def test_sizes_for_people() -> None:
-    assert (size(3 * GB // 2), size(320 * 2**20)) == ("1.5 GB", "320 MB")
+    """Decimal, like disks and hubs: a folder and what it takes in memory are said in one unit."""
+    sizes = (870_000, 1_200_000, 18e6, 320 * 2**20, 1.8e9)
+    assert [human_bytes(n) for n in sizes] == ["870 kB", "1.2 MB", "18 MB", "336 MB", "1.8 GB"]
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_read(
