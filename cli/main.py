@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 
 from cli.parser import parser, read_settings
@@ -81,6 +82,14 @@ def _chat(argv: list[str]) -> int:
         return run(args, config)
     if not sys.stdout.isatty():
         raise UsageError("There is no prompt, and standard output is not a terminal to chat in.")
+    if not args.quiet and sys.stdin.isatty():
+        from engine.diagnostics.self_test.offer import offer
+
+        offered = offer()
+        if offered and args.plain:
+            complain(offered, 0)
+        elif offered:  # the app shows notes when it has drawn itself
+            config = replace(config, notes=(*config.notes, offered))
     from tui.app import run as chat
     from tui.options import Options
 

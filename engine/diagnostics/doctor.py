@@ -123,7 +123,8 @@ def _packages() -> list[Fact]:
 
 def _engine() -> list[Fact]:
     report = backend.report()
-    tuned = report.blas in ("openblas", "accelerate") or report.metal
+    gpu = not backend.is_cpu()
+    tuned = report.blas in ("openblas", "accelerate") or gpu
     facts = [
         Fact("engine", "device", report.device),
         Fact("engine", "numbers", report.compute),
@@ -132,7 +133,7 @@ def _engine() -> list[Fact]:
         Fact("engine", "BLAS", report.blas, tuned, "" if tuned else f"Slow: {report.blas_reason}."),
         Fact("engine", "matrix product", f"{gflops():.1f} GFLOP/s in float32, 16 rows (measured now)"),
     ]
-    if sys.platform.startswith("linux") and not report.metal and shutil.which("g++") is None:
+    if sys.platform.startswith("linux") and not gpu and shutil.which("g++") is None:
         facts.append(Fact("engine", "g++", "not found: MLX runs without fused kernels, which changes speed, not text"))
     return facts
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, cast
 
 import mlx.core as mx
 
+from engine import backend
 from engine.kv_cache.base import Snapshot, State
 from engine.kv_cache.masks import Mask
 from engine.kv_cache.recurrent import RecurrentState
@@ -34,6 +35,8 @@ BLOCK = 6
 KEEP = 4
 LIMITS = {mx.float32: 2e-3, mx.float16: 0.05, mx.bfloat16: 0.1}
 """Largest relative (root mean square) deviation: rounding passes, a stale or missing row does not."""
+GPU_FLOAT32 = 0.02
+"""The same in float32 on a GPU, which may round the factors of a product to 10 bits (MLX_ENABLE_TF32)."""
 EXPERTS = 3.0
 """Routing amplifies rounding: a near tie sends a row to another expert."""
 NORMS = ("norm", "norm_f", "embedding_norm", "final_layernorm", "ln_f")
@@ -77,7 +80,10 @@ def probe(target: MlxTarget) -> Verdict:
 
 def limit_of(dtype: mx.Dtype, experts: bool) -> float:
     """Largest deviation that rounding explains in a model of this number format."""
-    return LIMITS.get(dtype, LIMITS[mx.bfloat16]) * (EXPERTS if experts else 1.0)
+    limit = LIMITS.get(dtype, LIMITS[mx.bfloat16])
+    if dtype == mx.float32 and not backend.is_cpu():
+        limit = GPU_FLOAT32
+    return limit * (EXPERTS if experts else 1.0)
 
 
 _FAILURES: dict[str, tuple[Offer, str]] = {
@@ -226,9 +232,14 @@ def _visible(keys: mx.array, mask: Mask) -> list[float]:
 
 def apart(a: mx.array, b: mx.array) -> float:
     """Root mean square of the difference, relative to that of `b` around its mean."""
+    return float(deviation(a, b))
+
+
+def deviation(a: mx.array, b: mx.array) -> mx.array:
+    """`apart`, not yet computed."""
     a, b = a.astype(mx.float32), b.astype(mx.float32)
     spread = mx.sqrt(mx.mean(mx.square(b - mx.mean(b)))) + 1e-9
-    return float(mx.sqrt(mx.mean(mx.square(a - b))) / spread)
+    return mx.sqrt(mx.mean(mx.square(a - b))) / spread
 
 
 # Remembering verdicts -------------------------------------------------------------------------------------------------

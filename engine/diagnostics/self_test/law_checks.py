@@ -10,15 +10,17 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from engine.backend.host_values import floats, ints
 from engine.decoding.verify import accept
 from engine.diagnostics.self_test.chi_square import chi_square_p
 from engine.diagnostics.self_test.findings import Finding, Gauge
+from engine.diagnostics.self_test.tiny_models import Precision
 from engine.sampling.sampler import RowSampler, transform
 from engine.types import DenseQ, Proposal, Sampling, Source, SparseQ
 
 VOCAB, DRAFTS = 24, 2
-ROUNDS = 500
-AT_ONCE = 250
+ROUNDS = 300
+AT_ONCE = 150
 LEAST = 1e-5
 """Smallest p value that chance explains: with fixed seeds the same draws come out on every machine but for rounding."""
 SEED = 20261201
@@ -91,10 +93,10 @@ def law(case: Case, dtype: mx.Dtype) -> Gauge:
         first = mx.where(verdict.accepted > 0, proposal.tokens[0], verdict.token) if len(proposal) else verdict.token
         lines.append(first)
         if len(lines) == AT_ONCE or number == ROUNDS - 1:
-            for token in _ints(mx.stack(lines)):
+            for token in ints(mx.stack(lines)):
                 counts[token] += 1
             lines = []
-    p = chi_square_p(counts, [ROUNDS * share for share in _floats(expected)])
+    p = chi_square_p(counts, [ROUNDS * share for share in floats(expected)])
     gauge = Gauge(1.0 - LEAST)
     gauge.take(1.0 - p, f"p = {p:.2g} after {ROUNDS} draws")
     return gauge
@@ -119,13 +121,5 @@ def _sampler(case: Case, number: int) -> RowSampler:
     return sampler
 
 
-def _ints(x: mx.array) -> list[int]:
-    return x.tolist()  # pyright: ignore[reportReturnType]
-
-
-def _floats(x: mx.array) -> list[float]:
-    return x.tolist()  # pyright: ignore[reportReturnType]
-
-
-def run(case: Case, dtype: mx.Dtype, precision: str) -> Finding:
-    return law(case, dtype).finding("sampling law", case.name, precision)
+def run(case: Case, precision: Precision) -> Finding:
+    return law(case, precision.dtype).finding("sampling law", case.name, precision.name)

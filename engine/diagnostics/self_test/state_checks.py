@@ -23,9 +23,15 @@ from engine.targets.self_check import limit_of
 
 Keys = AppendKV | WindowKV
 
-ROUNDS = ((7, 7), (4, 1), (1, 1), (16, 16), (5, 0), (2, 2), (3, 1), (SLACK, SLACK), (6, 2), (1, 1), (16, 3), (1, 1))
-"""(width, rows kept) of a sequence alone; past a window of 16, and past its compaction."""
-TOGETHER = ((3, (3, 1, 0)), (1, (1, 1, 1)), (6, (2, 6, 1)), (16, (16, 3, 9)), (SLACK, (SLACK, 0, 8)), (4, (1, 4, 2)))
+ROUNDS = (
+    (7, 7), (4, 1), (1, 1), (16, 16), (5, 0), (2, 2), (3, 1), (SLACK, SLACK), (6, 2), (SLACK, 9), (1, 1),
+    (SLACK, SLACK), (16, 3), (1, 1),
+)  # fmt: skip
+"""(width, rows kept) of a sequence alone; past a window of 16, and past its compactions."""
+TOGETHER = (
+    (3, (3, 1, 0)), (1, (1, 1, 1)), (6, (2, 6, 1)), (16, (16, 3, 9)), (SLACK, (SLACK, 0, 8)), (4, (1, 4, 2)),
+    (SLACK, (1, 50, SLACK)), (3, (2, 3, 0)),
+)  # fmt: skip
 """(width, rows kept of each) of three sequences of different lengths."""
 WINDOWS = (1, 5, 16)
 
