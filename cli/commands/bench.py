@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.diagnostics.benchmark import Row
 
 from cli.common import add_common, add_prompts, encode, opened, read_prompts, table
 
@@ -15,6 +20,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", type=int, default=96, metavar="N", help="tokens an answer (96)")
     parser.add_argument("--no-stop", action="store_true", help="go on after the end of an answer")
     add_common(parser)
+
+
+def _as_table(rows: Sequence[Row], *, by_cpu: bool) -> str:
+    """`by_cpu`: with the ratio by processor time, which on the CPU backend says what an idle machine would show."""
+    cells = [
+        (
+            row.label,
+            row.tokens_per_s,
+            row.ratio,
+            *([row.cpu_ratio] if by_cpu else []),
+            f"{row.per_round:.2f}",
+            f"{100 * row.acceptance:.0f} %" if row.draft_rounds else "-",
+            f"{100 * row.lookup_acceptance:.0f} %" if row.lookup_rounds else "-",
+            f"{100 * row.host_share:.1f} %",
+            row.identical,
+        )
+        for row in rows
+    ]
+    extra = ["by cpu"] if by_cpu else []
+    return table(("mode", "tok/s", "vs plain", *extra, "tok/round", "draft", "lookup", "host", "checked"), cells)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,23 +74,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps(whole, indent=2))
         else:
-            cells = [
-                (
-                    row.label,
-                    row.tokens_per_s,
-                    row.ratio,
-                    *([row.cpu_ratio] if on_cpu else []),
-                    f"{row.per_round:.2f}",
-                    f"{100 * row.acceptance:.0f} %" if row.draft_rounds else "-",
-                    f"{100 * row.lookup_acceptance:.0f} %" if row.lookup_rounds else "-",
-                    f"{100 * row.host_share:.1f} %",
-                    row.identical,
-                )
-                for row in rows
-            ]
-            by_cpu = ["by cpu"] if on_cpu else []
-            head = ("mode", "tok/s", "vs plain", *by_cpu, "tok/round", "draft", "lookup", "host", "checked")
-            print(table(head, cells))
+            print(_as_table(rows, by_cpu=on_cpu))
             print(
                 f"{engine.spec.name}: {len(prompts)} prompts × {args.trials} turns, up to {args.tokens} tokens; "
                 f"medians over turns ± half the middle half; load {busy:.1f} a core"

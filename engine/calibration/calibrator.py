@@ -12,7 +12,7 @@ import os
 import platform
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
@@ -143,43 +143,46 @@ class Calibrator:
         names = {n: d for n, d in self._names().items() if force or n in again or n not in self.calibrations}
         if not names:
             return self.calibrations
-        taken: dict[str, Measured] = {}
-        busy = load_per_core()
-
-        def once() -> Measured:
-            if "" not in taken:
-                learned = [d for d in names.values() if d is not None]
-                work = partial(
-                    measure,
-                    self.host.loop,
-                    self.host.tokenizer,
-                    learned,
-                    self._prompt(),
-                    budget_s=budget_s,
-                    most_rows=self._most_rows,
-                    progress=progress,
-                    stop=stop,
-                )
-                taken[""] = self.host.run_exclusive(lambda: _tidied(work))
-            return taken[""]
-
+        learned = [d for d in names.values() if d is not None]
+        work = partial(
+            measure,
+            self.host.loop,
+            self.host.tokenizer,
+            learned,
+            self._prompt(),
+            budget_s=budget_s,
+            most_rows=self._most_rows,
+            progress=progress,
+            stop=stop,
+        )
+        # One measurement serves all names, and none is made where the store has all of them.
+        once, busy = cache(lambda: self.host.run_exclusive(lambda: _tidied(work))), load_per_core()
         for name, drafter in names.items():
-            identity = self._identity(drafter)
             try:
-                known = self.store.get(identity.key)
-                doubtful = known is not None and name in again and known.busy > BUSY
-                if known is not None and (force or doubtful or not self._covers(known)):
-                    self.store.forget(identity.key)
-                made = self.store.get_or(
-                    identity.key, lambda n=name, d=drafter, i=identity: self._record(n, d, i, once(), busy)
-                )
+                self._take(name, self._renewed(name, drafter, once, busy, force=force, again=name in again))
             except Cancelled:
                 raise
             except Exception:
                 log.exception("calibration of %s failed", name)
-                continue
-            self._take(name, made)
         return self.calibrations
+
+    def _renewed(
+        self,
+        name: str,
+        drafter: Drafter[Any] | None,
+        once: Callable[[], Measured],
+        busy: float,
+        *,
+        force: bool,
+        again: bool,
+    ) -> Calibration:
+        """What the store has of a drafter where that is enough, otherwise what is measured now, at the load `busy`."""
+        identity = self._identity(drafter)
+        known = self.store.get(identity.key)
+        doubtful = known is not None and again and known.busy > BUSY
+        if known is not None and (force or doubtful or not self._covers(known)):
+            self.store.forget(identity.key)
+        return self.store.get_or(identity.key, lambda: self._record(name, drafter, identity, once(), busy))
 
     def _record(
         self, name: str, drafter: Drafter[Any] | None, identity: Identity, measured: Measured, busy: float

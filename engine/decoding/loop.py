@@ -199,29 +199,21 @@ class Loop:
         rows: int,
         verify_ms: float = 0.0,
     ) -> tuple[Round, list[Event]]:
-        """Take the round's tokens through the finish logic one by one, and record what was committed."""
+        """Commit the round's tokens, and record what was committed."""
         sequence, k = row.sequence, len(row.proposal)
         accepted, token, drafts = numbers[0], numbers[1], list(numbers[3 : 3 + k])
         if self.flip is not None and accepted:
             drafts[0] = (drafts[0] + self.flip) % self.target.spec.vocab_size
         offered = [*drafts[:accepted], token] if numbers[2] < Fault.TARGET else drafts[:accepted]
         start = len(sequence.tokens)
-        count = 0
-        for i, value in enumerate(offered):
-            source = row.proposal.source if i < accepted else Source.TARGET
-            count += 1
-            if sequence.finish.push(value, source, start + i, sequence.rounds):
-                break
-        tokens = tuple(offered[:count])
-        sequence.tokens += tokens
-        sequence.sampler.commit(tokens)
+        tokens = _commit(sequence, offered, accepted, row.proposal.source)
         round_ = Round(
             request=sequence.request.id,
             index=sequence.rounds,
             start=start,
             tokens=tokens,
             drafted=tuple(drafts),
-            accepted=min(accepted, count),
+            accepted=min(accepted, len(tokens)),
             source=row.proposal.source if k else Source.TARGET,
             drafter=row.part.name if row.part else sequence.chain.name,
             chain=sequence.chain.name,
@@ -267,6 +259,20 @@ def _failure(faults: int) -> Exception | None:
             "The logit bias, the penalties or the grammar of this request leave no token that can follow; loosen them."
         )
     return None
+
+
+def _commit(sequence: Sequence, offered: Seq[int], accepted: int, source: Source) -> tuple[int, ...]:
+    """Take a round's tokens through the finish logic one by one; what the sequence keeps. The first `accepted` come
+    from `source`, what follows from the target."""
+    start, count = len(sequence.tokens), 0
+    for i, value in enumerate(offered):
+        count += 1
+        if sequence.finish.push(value, source if i < accepted else Source.TARGET, start + i, sequence.rounds):
+            break
+    tokens = tuple(offered[:count])
+    sequence.tokens += tokens
+    sequence.sampler.commit(tokens)
+    return tokens
 
 
 def observe(
