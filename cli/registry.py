@@ -31,8 +31,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("completion", "cli.commands.completion", "print the completion of this command for bash, zsh or fish"),
     Command("paths", "cli.commands.paths", "print where settings, chats, models and logs are kept"),
     Command("serve", "cli.commands.serve", "serve the OpenAI and Anthropic APIs on this machine"),
-    Command("claude", "cli.commands.claude", "start Claude Code on the running server"),
-    Command("codex", "cli.commands.codex", "start Codex on the running server"),
+    Command("claude", "cli.commands.agents", "start Claude Code on the running server"),
+    Command("codex", "cli.commands.agents", "start Codex on the running server"),
     Command("train", "cli.commands.train", "make a drafter for a model, in stages that may be interrupted"),
     Command("probe", "cli.commands.probe", "check whether a drafter is read the way it was trained"),
 )

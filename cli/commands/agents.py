@@ -31,11 +31,13 @@ class Place:
     context: int
 
 
-def add_place(parser: argparse.ArgumentParser, program: str) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    agent = parser.prog.split()[-1]
+    parser.set_defaults(agent=agent)
     parser.add_argument("--url", default="http://127.0.0.1:8080", help="the server (default http://127.0.0.1:8080)")
     parser.add_argument("--api-key", default=os.environ.get(ENV_KEY, ""), help=f"the server's key, or {ENV_KEY}")
     parser.add_argument("--print", action="store_true", help="print the command and its environment instead")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=f"everything that follows goes to {program}")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=f"everything that follows goes to {agent}")
 
 
 def find(url: str, key: str) -> Place:
@@ -88,6 +90,13 @@ def codex_options(place: Place) -> list[str]:
         f"{provider}.env_key": ENV_KEY,
     }
     return [part for name, value in values.items() for part in ("-c", f"{name}={json.dumps(value)}")]
+
+
+def run(args: argparse.Namespace) -> int:
+    place = find(args.url, args.api_key)
+    if args.agent == "claude":
+        return start(args, "claude", [], claude_environment(place))
+    return start(args, "codex", codex_options(place), {ENV_KEY: place.key})
 
 
 def start(args: argparse.Namespace, program: str, options: list[str], added: dict[str, str]) -> int:
