@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +26,24 @@ from engine.drafters.prompt_lookup import Lookup
 from engine.errors import Cancelled
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6] * 4
+
+
+class Clock:
+    """Half a millisecond passes whenever somebody looks, however busy this machine is."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.0005
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("engine.calibration.measure.time", SimpleNamespace(monotonic=made, perf_counter=made))
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -69,18 +86,20 @@ class Together(ScriptedDrafter):
     """Takes a moment for any number of rows."""
 
     asked: list[int]
+    clock: Clock
 
     def propose_rows(self, contexts: Any, pendings: Any, ks: Any, samplers: Any) -> Any:
         self.asked.append(len(contexts))
-        time.sleep(0.02)
+        self.clock.now += 0.02
         return [self.propose(*row) for row in zip(contexts, pendings, ks, samplers, strict=True)]
 
 
-def test_drafts_for_several_rows_have_a_price_of_their_own(loop: Loop):
+def test_drafts_for_several_rows_have_a_price_of_their_own(loop: Loop, clock: Clock):
     both = Together(lambda ids, k: [7] * k, name="both", max_draft=4, taps=(0, 1))
     block = Together(lambda ids, k: [7] * k, name="block", max_draft=4, taps=(0, 1))
     block.full_block = True  # pyright: ignore[reportAttributeAccessIssue]
     both.asked, block.asked = [], []
+    both.clock = block.clock = clock
     found = measure(loop, ByteTokenizer(), [both, block, drafter("alone")], PROMPT, budget_s=20, most_rows=3)
     assert sorted(found.draft_batch["both"]) == sorted(found.draft_batch["block"]) == [2, 3]
     assert [c for c, _ in found.draft_batch["both"][3].points] == [1, 4]
@@ -92,9 +111,9 @@ def test_drafts_for_several_rows_have_a_price_of_their_own(loop: Loop):
     assert not found.refused
 
 
-def test_without_time_left_drafts_are_priced_one_by_one(loop: Loop):
+def test_without_time_left_drafts_are_priced_one_by_one(loop: Loop, clock: Clock):
     both = Together(lambda ids, k: [7] * k, name="both", max_draft=4, taps=(0, 1))
-    both.asked = []
+    both.asked, both.clock = [], clock
     found = measure(loop, ByteTokenizer(), [both], PROMPT, budget_s=0.0, most_rows=2)
     assert found.draft_batch["both"] == {}
     assert "time" in found.refused["drafts of both for 2 at once"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fakes import ScriptedDrafter
@@ -154,7 +157,16 @@ def test_verdicts(engine: Engine):
     assert wrong.gap > 0
 
 
-def test_a_benchmark_row_is_made_of_round_records(engine: Engine):
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A moment passes whenever the engine looks at the clock, however busy this machine is."""
+    looks = itertools.count(time.perf_counter(), 1e-5)
+    clock = SimpleNamespace(**{**vars(time), "perf_counter": lambda: next(looks)})
+    for module in ("decoding.loop", "decoding.sequence", "decoding.prefill", "calibration.controlled_run"):
+        monkeypatch.setattr(f"engine.{module}.time", clock)
+
+
+def test_a_benchmark_row_is_made_of_round_records(engine: Engine, steady: None):
     rows = bench(
         engine, [PROMPT, OTHER], ["oracle:3"], trials=2, max_tokens=20, request=Request((0,), stop_ids=frozenset())
     )
@@ -171,7 +183,7 @@ def test_a_benchmark_row_is_made_of_round_records(engine: Engine):
     for trial in oracle.trials:
         assert trial.tokens == 19
         # A round that ran ahead counts from the end of the one before, also the moments between two steps.
-    assert trial.rounds_ms <= 1.1 * trial.wall_ms
+        assert trial.rounds_ms <= trial.wall_ms
 
 
 def test_the_panel_and_the_benchmark_say_the_same(engine: Engine):
@@ -187,13 +199,12 @@ def test_the_panel_and_the_benchmark_say_the_same(engine: Engine):
     assert tally.acceptance == pytest.approx(row.acceptance)
 
 
-def test_rounds_tile_the_clock_when_running_ahead(engine: Engine):
+def test_rounds_tile_the_clock_when_running_ahead(engine: Engine, steady: None):
     """Plain decoding starts a round before the last one is read; counting both twice would halve its speed."""
     plain = bench(engine, [PROMPT], [], trials=1, max_tokens=60, request=Request((0,), stop_ids=frozenset()))[0]
     (trial,) = plain.trials
     # A round that ran ahead counts from the end of the one before, also the moments between two steps.
-    assert trial.rounds_ms <= 1.1 * trial.wall_ms
-    assert trial.rounds_ms >= 0.7 * trial.wall_ms
+    assert 0.7 * trial.wall_ms <= trial.rounds_ms <= trial.wall_ms
 
 
 def test_o23_a_label_names_all_that_is_active(engine: Engine):
