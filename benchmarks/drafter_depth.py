@@ -65,10 +65,12 @@ def checkpoint(folder: Path) -> Path:
         "markov_rank": RANK,
     }
     (folder / "config.json").write_text(json.dumps(config))
+    from engine.drafters import registry
     from engine.drafters.checkpoint.layouts import detect
-    from engine.drafters.nn.tensors import expected
 
-    shapes = expected(detect(config).read(config), lambda name: name.startswith(("embed", "lm_head")), HIDDEN)
+    read = detect(config).read(config)
+    expected = registry.kind(read.kind).expected_tensors
+    shapes = expected(read, lambda name: name.startswith(("embed", "lm_head")), HIDDEN)
     weights = {n: mx.random.normal(shape) / 30 for n, shape in shapes.items()}
     mx.save_safetensors(str(folder / "model.safetensors"), weights)
     return folder

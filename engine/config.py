@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine import paths
+from engine.drafters import registry
 from engine.errors import UsageError
 from engine.types import Request, Sampling, parameters
 from engine.types.parameters import EVERY_API, About, about, check, kinds, parameter
@@ -51,7 +52,7 @@ class Config(Sampling):
         flags=("-m", "--model"),
     )
     drafter: str = _setting(
-        *("auto", "auto, none, lookup, dspark, dflash, owner/name or folder", "model", "NAME"),
+        *("auto", f"{', '.join(registry.names())}, owner/name or folder", "model", "NAME"),
         preset=True,
         apis={EVERY_API: ("drafter",)},
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from textual import work
 
 from engine.chat.prompt import build_request
+from engine.drafters.registry import example
 from engine.errors import Cancelled, DsparkError
 from engine.types import Piece, Request
 from tui.chat import Turn
@@ -78,7 +79,7 @@ class Races(Base):
             return "Write something first: the race is about what is in the message line, or the last message."
         names, tokens = wanted(words, default_arms(controller))
         if not 2 <= len(names) <= MOST:
-            return f"A race needs two to {MOST} drafters, such as /race none,lookup,dspark:4."
+            return f"A race needs two to {MOST} drafters, such as /race {example()}."
         screen = RaceScreen(text or controller.chat.turns[-1].user, names)
         self.push_screen(screen)
         self._race(screen, text, names, tokens)

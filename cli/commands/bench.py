@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from engine.diagnostics.benchmark import Row
 
 from cli.common import add_common, add_prompts, encode, opened, read_prompts, table
+from engine.drafters.registry import example
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_prompts(parser)
-    parser.add_argument("--modes", metavar="A,B", help="drafters to compare, e.g. none,lookup,dspark:4 (all loaded)")
+    parser.add_argument("--modes", metavar="A,B", help=f"drafters to compare, e.g. {example()} (all loaded)")
     parser.add_argument("--trials", type=int, default=3, metavar="N", help="turns of every mode and prompt (3)")
     parser.add_argument("--tokens", type=int, default=96, metavar="N", help="tokens an answer (96)")
     parser.add_argument("--no-stop", action="store_true", help="go on after the end of an answer")

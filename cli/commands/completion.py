@@ -83,7 +83,9 @@ def _known(dest: str) -> tuple[str, ...]:
 
         return tuple(card.id for card in catalog().cards)
     if name == "drafter":
-        return ("auto", "none", "lookup", "dspark", "dflash")
+        from engine.drafters import registry
+
+        return registry.names()
     setting: Any = next((s for s in settings.settings() if s.name == name and dest != name), None)
     if setting is None or "bool" in str(setting.type):
         return ()

@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
 def drafter_of(found: Found, wanted: str, folders: Sequence[Path | str]) -> Path:
     """The drafter's place on disk, fetched when it is not there."""
     from engine import hub
+    from engine.drafters import registry
     from engine.errors import UnknownDrafter
 
     mode = wanted.removeprefix("lookup+")
@@ -66,7 +67,7 @@ def drafter_of(found: Found, wanted: str, folders: Sequence[Path | str]) -> Path
     if mode == "auto" and known:
         mode = found.card.mode if found.card and found.card.mode in known else next(iter(known))
     reference = known.get(mode, mode)
-    if reference in ("auto", "none", "lookup", "dspark", "dflash"):
+    if reference in registry.names():
         raise UnknownDrafter(
             f"No learned drafter is known for {found.name}; name one with --drafter owner/name, a folder or a .gguf."
         )

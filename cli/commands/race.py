@@ -7,13 +7,14 @@ import json
 
 from cli.common import add_common, encode, opened, table
 from engine.chat.terminal_safe import clean
+from engine.drafters.registry import example
 
 BAR = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompt", nargs="*", help="what to ask; a built-in question when there is none")
-    parser.add_argument("--arms", metavar="A,B", help="two to four drafters, e.g. none,lookup,dspark:4")
+    parser.add_argument("--arms", metavar="A,B", help=f"two to four drafters, e.g. {example()}")
     parser.add_argument("--tokens", type=int, default=96, metavar="N", help="tokens an answer (96)")
     parser.add_argument("--text", action="store_true", help="also print what the first arm said")
     add_common(parser)

@@ -18,7 +18,7 @@ from typing import TextIO
 
 from engine import backend as backend  # before MLX, see its docstring
 from engine.errors import Cancelled, NoSpace, UsageError, human_bytes
-from engine.training.settings import Settings, duration
+from engine.training.settings import KINDS, Settings, duration
 
 _BATCH = 32
 """Conversations written together, as far as a quarter of the memory holds them."""
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", default="default", help="card, owner/name or path of the model that the drafter is for")
     add("--out", required=True, type=Path, help="folder of the run; give it again to go on with it")
-    add("--kind", choices=("dspark", "dflash"), default=default.kind)
+    add("--kind", choices=KINDS, default=default.kind)
     add("--budget", default="2h", help="training time, such as 45m or 2h (the other stages come on top)")
     add("--steps", type=int, default=0, help="a number of steps in place of a budget")
     add("--conversations", type=int, default=None, help="how many to learn from (default 400, or all of --data)")

@@ -1,17 +1,20 @@
-"""The contract of a drafter: proposes, and is told what was committed.
+"""The contract of a drafter: proposes, and is told what was committed. And what declares a kind of learned drafters.
 
-Siblings: none, lookup, dspark, dflash, chain. A drafter is immutable after load and serves many sequences; what it
-remembers of one sequence is its context. It knows the target only through taps and, where it borrows them, the raw
-embedding and head given to it at load.
+A drafter is immutable after load and serves many sequences; what it remembers of one sequence is its context. It knows
+the target only through taps and, where it borrows them, the raw embedding and head of a `Lender`. Knows no kind: those
+are rows of `registry.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import mlx.core as mx
 
+from engine.drafters.checkpoint.config import DrafterConfig
+from engine.drafters.nn.tensors import Shapes, Tensors
 from engine.sampling.sampler import RowSampler
 from engine.types import Proposal, Source
 
@@ -91,3 +94,63 @@ class DraftsTogether(Drafter[C], Protocol[C]):
     ) -> list[Proposal]:
         """As `propose`, for each of several sequences. What a sampler draws depends on its own row alone."""
         ...
+
+
+# What a learned drafter is made from ---------------------------------------------------------------------------------
+
+
+class LenderFacts(Protocol):
+    """The part of a target's facts that a drafter is checked against."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def num_layers(self) -> int: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def raw(self) -> Mapping[str, object]: ...
+
+
+class Lender(Protocol):
+    """Bare matrices: no scale, no norm, no multiplier, no softcap. The drafter applies its own."""
+
+    @property
+    def spec(self) -> LenderFacts: ...
+
+    def raw_logits(self, hidden: mx.array) -> mx.array: ...
+
+    def raw_embed(self, ids: mx.array) -> mx.array: ...
+
+
+class LearnedDrafter(Drafter[Any], Protocol):
+    """A drafter that was read from a file."""
+
+    config: DrafterConfig
+    fingerprint: str
+    """Of its config and weights: what is remembered under another one is not its own."""
+    threshold: float
+    """Confidence below which drafting stops, where it estimates one; 0: never look."""
+
+    def quantize(self, bits: int) -> None:
+        """Store its matrices in fewer bits; at load, once."""
+        ...
+
+
+class Build(Protocol):
+    """Makes a drafter whose config fits the target and whose tensors are those that it expects."""
+
+    def __call__(
+        self, config: DrafterConfig, tensors: Tensors, lender: Lender, *, name: str, context_rows: int | None
+    ) -> LearnedDrafter: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterKind:
+    """One kind of learned drafters; a constant `KIND` in its own file, and a row of `registry.KINDS`."""
+
+    name: str
+    build: Build
+    expected_tensors: Callable[[DrafterConfig, Callable[[str], bool], int], Shapes]
+    """Name and shape of every tensor that a drafter of this config must have. Optional parts are expected when the
+    file has (the second argument) their first tensor; the third is the width of one tap."""

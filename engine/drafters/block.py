@@ -7,21 +7,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import mlx.core as mx
 
-from engine.drafters.borrow import Lender
+from engine.drafters.base import Lender
 from engine.drafters.checkpoint.config import DrafterConfig, LogSnr
 from engine.drafters.nn.attention import Blocks, ContextProjection, Rotary
 from engine.drafters.nn.kv_cache import BlockContext, LayerRows
 from engine.drafters.nn.layers import make_layer
 from engine.drafters.nn.tensors import MASK_ROW, Matrix, Tensors
-from engine.sampling.sampler import RowSampler
-from engine.types import Proposal, Source
+from engine.sampling.sampler import Draws, RowSampler
+from engine.types import DenseQ, Proposal, Source, SparseQ
 
 CONTEXT_ROWS = 4096
 """Context of full-attention layers. Trained on short sequences, these heads accept less when they see more."""
+
+
+class Drawn(NamedTuple):
+    """What is known of the drafts of all sequences beside the drafts themselves."""
+
+    ids: mx.array | None = None
+    """Target ids [B * k, K] of what each was drawn from, where that is not the vocabulary."""
+    confidence: mx.array | None = None
+    """[B * k] float32: estimated chance that each is accepted."""
 
 
 class BlockDrafter:
@@ -45,6 +54,7 @@ class BlockDrafter:
         self.taps = config.taps
         self.max_draft = config.max_draft
         self.context_rows = context_rows
+        self.threshold = 0.0
         offset = 1.0 if config.offset_norms else 0.0
         self._lender = lender
         self._vocab = lender.spec.vocab_size
@@ -106,7 +116,37 @@ class BlockDrafter:
         samplers: Sequence[RowSampler],
     ) -> list[Proposal]:
         """See the contract. One forward, as long as the longest needs; each is cut to what was asked."""
+        k = min(max(ks), self.max_draft)
+        hidden = self.predicting(contexts, pendings, k)
+        draws = Draws(samplers, [context.length + 1 for context in contexts], k)
+        drawn = self.draw(hidden, self.raw_head(hidden), pendings, draws)
+        keeps = self.keeps(drawn.confidence, [min(wanted, k) for wanted in ks], k)
+        return [self._proposal(draws, drawn, slice(row * k, row * k + keep), row) for row, keep in enumerate(keeps)]
+
+    def draw(self, hidden: mx.array, raw: mx.array, pendings: Sequence[int], draws: Draws) -> Drawn:
+        """Draw k drafts a sequence from its rows [B * k, H] and their bare logits [B * k, Vd]; builds graph only."""
         raise NotImplementedError
+
+    def keeps(self, confidence: mx.array | None, ks: Sequence[int], k: int) -> list[int]:
+        """How many of the k drafts of each sequence to verify, at most ks."""
+        return list(ks)
+
+    def _proposal(self, draws: Draws, drawn: Drawn, at: slice, row: int) -> Proposal:
+        keep = at.stop - at.start
+        tokens, law = draws.of(row, keep)
+        q = None
+        if law is not None:
+            q = DenseQ(law) if drawn.ids is None else SparseQ(drawn.ids[at], law)
+        confidence = None if drawn.confidence is None else drawn.confidence[at]
+        sound = draws.sound(row, keep)
+        if confidence is not None and self.looks:
+            sound = mx.isfinite(confidence) if sound is None else sound & mx.isfinite(confidence)
+        return Proposal(tokens, self.source, q, confidence, self.name, sound)
+
+    @property
+    def looks(self) -> bool:
+        """Whether the estimates decide the length."""
+        return False
 
     def embed(self, pendings: Sequence[int], width: int) -> mx.array:
         """Anchor and mask rows [B * width, H] of each block in turn."""

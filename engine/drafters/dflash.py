@@ -5,18 +5,17 @@ DFlash's q is independent per row; DFlash 2's is the selector's law over its can
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, cast
 
 import mlx.core as mx
 
-from engine.drafters.block import CONTEXT_ROWS, BlockDrafter
-from engine.drafters.borrow import Lender
+from engine.drafters.base import DrafterKind, Lender
+from engine.drafters.block import CONTEXT_ROWS, BlockDrafter, Drawn
 from engine.drafters.checkpoint.config import DrafterConfig, Selector
-from engine.drafters.nn.kv_cache import BlockContext
-from engine.drafters.nn.tensors import Tensors
-from engine.sampling.sampler import Draws, RowSampler
-from engine.types import DenseQ, Proposal, SparseQ
+from engine.drafters.nn.tensors import Shapes, Tensors, block_tensors
+from engine.sampling.sampler import Draws
 
 
 class CandidateSelector:
@@ -65,38 +64,16 @@ class DFlash(BlockDrafter):
         super().__init__(config, tensors, lender, name=name, context_rows=context_rows)
         self.selector = CandidateSelector(config.selector, tensors) if config.selector else None
 
-    def propose_rows(
-        self,
-        contexts: Sequence[BlockContext],
-        pendings: Sequence[int],
-        ks: Sequence[int],
-        samplers: Sequence[RowSampler],
-    ) -> list[Proposal]:
-        k = min(max(ks), self.max_draft)
-        hidden = self.predicting(contexts, pendings, k)
-        raw = self.raw_head(hidden)
-        draws = Draws(samplers, [context.length + 1 for context in contexts], k)
-        ids: mx.array | None = None
-        """Target ids [B * k, K] of what was drawn from, where that is not the vocabulary."""
+    def draw(self, hidden: mx.array, raw: mx.array, pendings: Sequence[int], draws: Draws) -> Drawn:
         if self.selector is not None:
-            ids = self._select(self.selector, hidden, raw, pendings, draws)
-        else:
-            logits = self.base_logits(raw)
-            if self._draft_ids is not None:
-                ids = mx.broadcast_to(self._draft_ids[None], logits.shape)
-                for i in range(k):
-                    draws.next(logits[i::k], self._draft_ids)
-            else:
-                draws.all(logits)
-        proposals: list[Proposal] = []
-        for row, wanted in enumerate(ks):
-            keep = min(wanted, k)
-            tokens, law = draws.of(row, keep)
-            q = None
-            if law is not None:
-                q = DenseQ(law) if ids is None else SparseQ(ids[row * k : row * k + keep], law)
-            proposals.append(Proposal(tokens, self.source, q, None, self.name, draws.sound(row, keep)))
-        return proposals
+            return Drawn(self._select(self.selector, hidden, raw, pendings, draws))
+        logits = self.base_logits(raw)
+        if self._draft_ids is None:
+            draws.all(logits)
+            return Drawn()
+        for i in range(draws.k):
+            draws.next(logits[i :: draws.k], self._draft_ids)
+        return Drawn(mx.broadcast_to(self._draft_ids[None], logits.shape))
 
     def _select(
         self,
@@ -117,3 +94,39 @@ class DFlash(BlockDrafter):
             at = slice(i, None, draws.k)
             previous = draws.next(selector.scores(unary[at], pulls[at], previous), target_ids[at])
         return target_ids
+
+
+def _build(config: DrafterConfig, tensors: Tensors, lender: Lender, *, name: str, context_rows: int | None) -> DFlash:
+    return DFlash(_with_target_softcap(config, lender), tensors, lender, name=name, context_rows=context_rows)
+
+
+def _with_target_softcap(config: DrafterConfig, target: Lender) -> DrafterConfig:
+    """Gemma-4's head is borrowed with its cap, unless the drafter says otherwise. It changes no greedy draft, but the
+    law that a sampled one is drawn from. Other families scale before they cap, so their raw head stays bare."""
+    raw = target.spec.raw
+    if config.softcap is not None or "gemma4" not in str(raw.get("model_type")):
+        return config
+    text = raw.get("text_config")
+    places = [raw, *([cast(Mapping[str, object], text)] if isinstance(text, Mapping) else [])]
+    caps = [cap for place in places if isinstance(cap := place.get("final_logit_softcapping"), int | float)]
+    return replace(config, softcap=float(caps[0])) if caps else config
+
+
+def _expected(config: DrafterConfig, has: Callable[[str], bool], features: int) -> Shapes:
+    """The block's; DFlash 2 has a selector beside it, and convolutions in every layer."""
+    shapes, selector = block_tensors(config, has, features), config.selector
+    if selector is None:
+        return shapes
+    h, rank = config.hidden_size, selector.rank
+    shapes["candidate_selector.hidden_projection.weight"] = (rank, h)
+    shapes["candidate_selector.predecessor_codebook"] = (config.vocab_size, rank)
+    shapes["candidate_selector.successor_codebook"] = (config.vocab_size, rank)
+    taps, groups = selector.conv_kernel, h // selector.conv_group
+    for index in range(len(config.layers)):
+        for conv in (f"layers.{index}.attention_conv", f"layers.{index}.mlp_conv"):
+            shapes[f"{conv}.base_kernel"] = (2, taps, h)
+            shapes[f"{conv}.kernel_projection.weight"] = (2 * taps * groups, h)
+    return shapes
+
+
+KIND = DrafterKind("dflash", _build, _expected)

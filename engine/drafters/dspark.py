@@ -11,14 +11,12 @@ from typing import cast
 
 import mlx.core as mx
 
-from engine.drafters.block import CONTEXT_ROWS, BlockDrafter
-from engine.drafters.borrow import Lender
+from engine.drafters.base import DrafterKind, Lender
+from engine.drafters.block import CONTEXT_ROWS, BlockDrafter, Drawn
 from engine.drafters.checkpoint.config import DrafterConfig
 from engine.drafters.nn.heads import ConfidenceHead, MarkovHead, cut_by_threshold, cut_by_value
-from engine.drafters.nn.kv_cache import BlockContext
-from engine.drafters.nn.tensors import Matrix, Tensors
-from engine.sampling.sampler import Draws, RowSampler, interleave
-from engine.types import DenseQ, Proposal, SparseQ
+from engine.drafters.nn.tensors import Matrix, Shapes, Tensors, block_tensors
+from engine.sampling.sampler import Draws, interleave
 
 
 class DSpark(BlockDrafter):
@@ -32,13 +30,10 @@ class DSpark(BlockDrafter):
         *,
         name: str = "dspark",
         context_rows: int | None = CONTEXT_ROWS,
-        threshold: float = 0.0,
     ) -> None:
         super().__init__(config, tensors, lender, name=name, context_rows=context_rows)
         self.markov = MarkovHead(config, tensors) if config.markov_rank else None
         self.confidence = ConfidenceHead(config, tensors) if "confidence_head.proj.weight" in tensors else None
-        self.threshold = threshold
-        """Confidence below which drafting stops; 0: never look, which saves a synchronisation a round."""
         self.costs: Callable[[int], float] | None = None
         """Expected milliseconds of a round that verifies k drafts. With it, truncation maximises expected speed; None
         where the cost hardly depends on k, so that looking would cost more than it saves."""
@@ -46,39 +41,11 @@ class DSpark(BlockDrafter):
     def matrices(self) -> list[Matrix]:
         return [*super().matrices(), *([self.markov.w2] if self.markov else [])]
 
-    def propose_rows(
-        self,
-        contexts: Sequence[BlockContext],
-        pendings: Sequence[int],
-        ks: Sequence[int],
-        samplers: Sequence[RowSampler],
-    ) -> list[Proposal]:
-        k = min(max(ks), self.max_draft)
-        hidden = self.predicting(contexts, pendings, k)
-        base = self.base_logits(self.raw_head(hidden))
-        draws = Draws(samplers, [context.length + 1 for context in contexts], k)
+    def draw(self, hidden: mx.array, raw: mx.array, pendings: Sequence[int], draws: Draws) -> Drawn:
+        base = self.base_logits(raw)
         embeds = self._walk(hidden, base, pendings, draws)
-        confidence = None if self.confidence is None else self.confidence(hidden, embeds)
-        keeps = self._keeps(confidence, [min(wanted, k) for wanted in ks], k)
-        proposals: list[Proposal] = []
-        for row, keep in enumerate(keeps):
-            at = slice(row * k, row * k + keep)
-            tokens, law = draws.of(row, keep)
-            sound = draws.sound(row, keep)
-            if confidence is not None and self._looks:
-                doubted = mx.isfinite(confidence[at])
-                sound = doubted if sound is None else sound & doubted
-            proposals.append(
-                Proposal(
-                    tokens=tokens,
-                    source=self.source,
-                    q=None if law is None else self._q(law),
-                    confidence=None if confidence is None else confidence[at],
-                    drafter=self.name,
-                    sound=sound,
-                )
-            )
-        return proposals
+        ids = None if self._draft_ids is None else mx.broadcast_to(self._draft_ids[None], base.shape)
+        return Drawn(ids, None if self.confidence is None else self.confidence(hidden, embeds))
 
     def _walk(self, hidden: mx.array, base: mx.array, pendings: Sequence[int], draws: Draws) -> mx.array | None:
         """Draft row by row of all blocks at once; the previous token's Markov row [B * k, r] of each draft."""
@@ -98,20 +65,14 @@ class DSpark(BlockDrafter):
             previous = draws.next(logits, self._draft_ids)
         return interleave(embeds) if embeds else None
 
-    def _q(self, probs: mx.array) -> DenseQ | SparseQ:
-        if self._draft_ids is None:
-            return DenseQ(probs)
-        return SparseQ(mx.broadcast_to(self._draft_ids[None], probs.shape), probs)
-
     @property
-    def _looks(self) -> bool:
-        """Whether the estimates decide the length."""
+    def looks(self) -> bool:
         return self.threshold > 0.0 or self.costs is not None
 
-    def _keeps(self, confidence: mx.array | None, ks: Sequence[int], k: int) -> list[int]:
-        """Drafts to verify. Looking at the estimates costs a synchronisation, so it happens only on request; one that
-        is no number says nothing, and the length is the one that was asked for."""
-        if confidence is None or not self._looks:
+    def keeps(self, confidence: mx.array | None, ks: Sequence[int], k: int) -> list[int]:
+        """Looking at the estimates costs a synchronisation, so it happens only on request; one that is no number says
+        nothing, and the length is the one that was asked for."""
+        if confidence is None or not self.looks:
             return list(ks)
         values = cast(list[float], confidence.tolist())
         mine = [values[row * k : row * k + wanted] for row, wanted in enumerate(ks)]
@@ -121,3 +82,24 @@ class DSpark(BlockDrafter):
         if self.costs is not None:
             return cut_by_value(confidence, self.costs)
         return cut_by_threshold(confidence, self.threshold)
+
+
+def _expected(config: DrafterConfig, has: Callable[[str], bool], features: int) -> Shapes:
+    """The block's, a Markov head of its form, and a confidence head where the file has one."""
+    h, rank = config.hidden_size, config.markov_rank
+    shapes = block_tensors(config, has, features)
+    if rank:
+        shapes["markov_head.markov_w1.weight"] = (config.vocab_size, rank)
+        shapes["markov_head.markov_w2.weight"] = (config.head_rows, rank)
+    if rank and config.markov_kind == "gated":
+        shapes |= {"markov_head.gate_proj.weight": (rank, h + rank), "markov_head.gate_proj.bias": (rank,)}
+    if rank and config.markov_kind == "rnn":
+        rows = 3 * rank
+        shapes |= {"markov_head.joint_proj.weight": (rows, 2 * rank + h), "markov_head.joint_proj.bias": (rows,)}
+    if has("confidence_head.proj.weight"):
+        width = h + (rank if config.confidence_with_markov else 0)
+        shapes |= {"confidence_head.proj.weight": (1, width), "confidence_head.proj.bias": (1,)}
+    return shapes
+
+
+KIND = DrafterKind("dspark", DSpark, _expected)

@@ -5,25 +5,19 @@ Fetches nothing: names and repositories are resolved elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import mlx.core as mx
 import numpy as np
 
 from engine import backend
+from engine.drafters import registry
+from engine.drafters.base import LearnedDrafter, Lender
 from engine.drafters.block import CONTEXT_ROWS
-from engine.drafters.borrow import Lender
 from engine.drafters.checkpoint import Checkpoint, read_checkpoint
 from engine.drafters.checkpoint.config import DrafterConfig
-from engine.drafters.dflash import DFlash
-from engine.drafters.dspark import DSpark
 from engine.drafters.nn.tensors import Tensors, check
 from engine.errors import DrafterRefused
-
-LearnedDrafter = DSpark | DFlash
 
 
 def load_drafter(
@@ -45,8 +39,7 @@ def load_drafter(
         DrafterRefused, WeightsMissing, WeightsDamaged: with the reason and a way out.
     """
     drafter = build(read_checkpoint(path), target, name=name, context_rows=context_rows, strict=strict)
-    if isinstance(drafter, DSpark):
-        drafter.threshold = threshold
+    drafter.threshold = threshold
     width = default_bits() if bits is None else bits
     if width:
         drafter.quantize(width)
@@ -70,15 +63,12 @@ def build(
     config = checkpoint.config
     fit(config, target)
     tensors = Tensors(checkpoint.tensors, dtype or (mx.float32 if backend.float32_only() else None))
-    check(config, tensors, target.spec.hidden_size, strict)
+    kind = registry.kind(config.kind)
+    check(config, tensors, kind.expected_tensors(config, tensors.__contains__, target.spec.hidden_size), strict)
     d2t = tensors.maybe("d2t")
     if d2t is not None:
         _check_ids(d2t, target.spec.vocab_size)
-    if config.kind == "dspark":
-        return DSpark(config, tensors, target, name=name or "dspark", context_rows=context_rows)
-    return DFlash(
-        _with_target_softcap(config, target), tensors, target, name=name or "dflash", context_rows=context_rows
-    )
+    return kind.build(config, tensors, target, name=name or kind.name, context_rows=context_rows)
 
 
 def default_bits() -> int:
@@ -111,18 +101,6 @@ def fit(config: DrafterConfig, target: Lender) -> None:
         )
     if config.max_draft < 1:
         raise DrafterRefused(f"A block of {config.block_size} rows leaves nothing to draft; choose another drafter.")
-
-
-def _with_target_softcap(config: DrafterConfig, target: Lender) -> DrafterConfig:
-    """Gemma-4's head is borrowed with its cap, unless the drafter says otherwise. It changes no greedy draft, but the
-    law that a sampled one is drawn from. Other families scale before they cap, so their raw head stays bare."""
-    raw = target.spec.raw
-    if config.softcap is not None or "gemma4" not in str(raw.get("model_type")):
-        return config
-    text = raw.get("text_config")
-    places = [raw, *([cast(Mapping[str, object], text)] if isinstance(text, Mapping) else [])]
-    caps = [cap for place in places if isinstance(cap := place.get("final_logit_softcapping"), int | float)]
-    return replace(config, softcap=float(caps[0])) if caps else config
 
 
 def _check_ids(d2t: mx.array, vocab: int) -> None:

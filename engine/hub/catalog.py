@@ -14,13 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from engine import paths
-
-Mode = Literal["dspark", "dflash", "lookup", "none"]
-MODES: tuple[Mode, ...] = ("dspark", "dflash", "lookup", "none")
-_LEARNED = ("dspark", "dflash")
+from engine.drafters import registry
 
 BUNDLED = "bundled:"
 """Prefix of a drafter that lies in this package, and of nothing else."""
@@ -38,8 +35,8 @@ class Card:
     title: str = ""
     aliases: tuple[str, ...] = ()
     drafters: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Mode to hub repository, path or `bundled:<name>`."""
-    mode: Mode = "lookup"
+    """Kind to hub repository, path or `bundled:<name>`."""
+    mode: str = "lookup"
     """The best mode where nothing is asked for."""
     cap: int | None = None
     """Draft length before this machine has been measured."""
@@ -53,13 +50,12 @@ class Card:
     path: str = ""
     """The card's own file."""
 
-    def drafters_in_order(self, wanted: str = "auto") -> tuple[tuple[Mode, str], ...]:
+    def drafters_in_order(self, wanted: str = "auto") -> tuple[tuple[str, str], ...]:
         """(mode, reference) pairs worth trying for a mode name or "auto": the card's best, any other, then lookup."""
-        if wanted in ("lookup", "none"):
+        if wanted in registry.PLAIN:
             return ((wanted, ""),)
-        names = [wanted] if wanted != "auto" else [self.mode, *(m for m in _LEARNED if m != self.mode)]
-        learned: list[tuple[Mode, str]] = [(m, self.drafters[m]) for m in MODES if m in names and m in self.drafters]
-        learned.sort(key=lambda pair: names.index(pair[0]))
+        order = [wanted] if wanted != "auto" else [self.mode, *(m for m in registry.learned() if m != self.mode)]
+        learned = [(mode, self.drafters[mode]) for mode in order if mode in self.drafters]
         return (*learned, ("lookup", "")) if wanted == "auto" else tuple(learned)
 
 
@@ -141,9 +137,10 @@ def parse(file: Path) -> Card:
         if not isinstance(table.get(key), str) or not table[key]:
             raise ValueError(f"{file.name}: `{key}` is missing")
     drafters: Any = table.get("drafters", {})
-    if not isinstance(drafters, dict) or any(mode not in _LEARNED for mode in drafters):
-        raise ValueError(f"{file.name}: `drafters` takes {' and '.join(_LEARNED)}")
-    if (mode := table.get("mode", "lookup")) not in MODES or (mode in _LEARNED and mode not in drafters):
+    kinds = registry.learned()
+    if not isinstance(drafters, dict) or any(mode not in kinds for mode in drafters):
+        raise ValueError(f"{file.name}: `drafters` takes {' and '.join(kinds)}")
+    if (mode := table.get("mode", "lookup")) not in (*registry.PLAIN, *drafters):
         raise ValueError(f"{file.name}: mode {mode!r} has no drafter")
     fields: dict[str, Any] = {**table, "aliases": tuple(table.get("aliases", ())), "path": str(file)}
     return Card(**fields)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine import paths
+from engine.drafters import registry
 from engine.errors import DsparkError, UnknownModel
 from engine.hub import embedded
 from engine.hub.catalog import BUNDLED, Card, catalog
@@ -177,7 +178,7 @@ def _kind(path: Path, name: str) -> Literal["model", "drafter", "other"]:
         architectures = " ".join(config.get("architectures") or [])
     except (OSError, ValueError, AttributeError, TypeError):
         return "other"
-    if re.search(r"dspark|dflash|speculator|eagle|draft", architectures + name, re.IGNORECASE):
+    if re.search("|".join((*registry.learned(), "speculator", "eagle", "draft")), architectures + name, re.IGNORECASE):
         return "drafter"
     return "model" if re.search(r"CausalLM|ConditionalGeneration|LMHead", architectures) else "other"
 

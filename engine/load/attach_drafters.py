@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine import hub, paths
+from engine.drafters import registry
+from engine.drafters.registry import PLAIN
 from engine.engine import Engine
 from engine.errors import DsparkError, UnknownDrafter, UnsupportedModel
 from engine.hub import Found, Listener, Progress, Stop
@@ -20,8 +22,6 @@ from engine.targets.self_check import Verdict, cached_probe
 from engine.types import Source
 
 log = logging.getLogger("dspark.load")
-
-PLAIN = ("none", "lookup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,14 @@ def check_name(found: Found, wanted: str, source: DrafterSource) -> None:
     mode = wanted.removeprefix("lookup+")
     if mode in ("auto", *PLAIN) or (found.card is not None and mode in found.card.drafters) or source.local(mode):
         return
-    if mode in ("dspark", "dflash"):
+    if mode in registry.learned():
         raise UnknownDrafter(
             f"No {mode} drafter is known for {found.name}; name one with --drafter owner/name or a folder, "
             "or use --drafter lookup."
         )
     if "/" not in mode or not source.fetch:
         raise UnknownDrafter(
-            f"There is no drafter '{mode}'; give none, lookup, dspark, dflash, a folder, a .gguf, "
+            f"There is no drafter '{mode}'; give {', '.join(registry.names())}, a folder, a .gguf, "
             "owner/name or owner/name/file.gguf."
         )
 

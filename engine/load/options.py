@@ -18,8 +18,8 @@ class LoadOptions:
     """How a model is found, loaded and decoded. Every field has a default."""
 
     drafter: str = "auto"
-    """`auto`, `none`, `lookup`, `dspark`, `dflash`, `lookup+dspark`, or a repository, folder or .gguf file, also one of
-    a repository (`owner/name/file.gguf`)."""
+    """`auto`, `none`, `lookup`, a kind (drafters/registry.py), `lookup+` and a kind, or a repository, folder
+    or .gguf file, also one of a repository (`owner/name/file.gguf`)."""
     cap: EngineCap = None
     """Draft length: None lets the measured policy choose, a number pins it, "full" is the whole block."""
     max_batch: int = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from engine.errors import UsageError
 from engine.paths import write_atomically
@@ -13,7 +13,8 @@ from engine.targets.base import TargetSpec
 from engine.training.loop import step
 from engine.training.model import model
 
-Kind = Literal["dspark", "dflash"]
+KINDS = ("dspark", "dflash")
+"""Those of `drafters/registry.py` that are made here."""
 
 _FREE = ("budget", "steps", "bits", "save_every", "evaluate_every")
 """Settings that may change between sittings."""
@@ -24,7 +25,7 @@ class Settings:
     """One run. The defaults suit small targets on a CPU; docs/LOG.md has the measurements behind them."""
 
     model: str
-    kind: Kind = "dspark"
+    kind: str = "dspark"
     conversations: int = 400
     data: str = ""
     """Conversations that exist already (.jsonl or .jsonl.gz)."""

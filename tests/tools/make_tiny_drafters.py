@@ -8,7 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from engine.diagnostics.self_test.tiny_drafters import drafter_parts
+from engine.drafters.tiny_drafters import drafter_parts
 
 
 def make_drafter(kind: str, out: Path, **sizes: Any) -> Path:

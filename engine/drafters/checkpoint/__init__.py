@@ -14,7 +14,8 @@ import mlx.core as mx
 
 from engine.drafters.checkpoint.config import DrafterConfig
 from engine.drafters.checkpoint.fields import section
-from engine.drafters.checkpoint.layouts import Packaging, detect, prism
+from engine.drafters.checkpoint.layouts import detect, prism
+from engine.drafters.checkpoint.layouts.packaging import Packaging
 from engine.drafters.checkpoint.nvfp4 import is_packed, unpack
 from engine.drafters.checkpoint.torch_file import read_torch
 from engine.drafters.nn.tensors import MASK_ROW

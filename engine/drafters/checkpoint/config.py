@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["dspark", "dflash", "dflash2"]
 Backbone = Literal["qwen3", "gemma4"]
 MarkovKind = Literal["vanilla", "gated", "rnn"]
 
@@ -100,7 +99,8 @@ class DrafterConfig:
     decided by its tensors, not here."""
 
     packaging: str
-    kind: Kind
+    kind: str
+    """A row of `registry.KINDS`."""
     hidden_size: int
     intermediate_size: int
     num_heads: int

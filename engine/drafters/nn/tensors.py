@@ -14,6 +14,8 @@ import numpy as np
 from engine.drafters.checkpoint.config import DrafterConfig
 from engine.errors import DrafterRefused
 
+Shapes = dict[str, tuple[int, ...]]
+
 MASK_ROW = "mask_embedding"
 """The row of a block's masks, where a file carries it beside the embedding table."""
 _SHOWN = 8
@@ -106,11 +108,11 @@ class Tensors:
         return Matrix(self.take(f"{name}.weight"), self.maybe(f"{name}.bias"))
 
 
-def expected(config: DrafterConfig, has: Callable[[str], bool], features: int) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor that this drafter must have. Optional parts (own embedding and head, confidence
-    head, sinks) are expected when their first tensor is there. `features` is the width of one tap."""
-    h, inner, rank = config.hidden_size, config.intermediate_size, config.markov_rank
-    shapes: dict[str, tuple[int, ...]] = {
+def block_tensors(config: DrafterConfig, has: Callable[[str], bool], features: int) -> Shapes:
+    """Name and shape of what every block drafter must have. Optional parts (own embedding and head, sinks) are expected
+    when their first tensor is there. `features` is the width of one tap."""
+    h = config.hidden_size
+    shapes: Shapes = {
         "fc.weight": (h, len(config.taps) * features),
         "hidden_norm.weight": (h,),
         "norm.weight": (h,),
@@ -123,30 +125,11 @@ def expected(config: DrafterConfig, has: Callable[[str], bool], features: int) -
         shapes[MASK_ROW] = (h,)
     if config.draft_vocab_size is not None:
         shapes["d2t"] = (config.draft_vocab_size,)
-    if rank:
-        shapes["markov_head.markov_w1.weight"] = (config.vocab_size, rank)
-        shapes["markov_head.markov_w2.weight"] = (config.head_rows, rank)
-    if rank and config.markov_kind == "gated":
-        shapes |= {"markov_head.gate_proj.weight": (rank, h + rank), "markov_head.gate_proj.bias": (rank,)}
-    if rank and config.markov_kind == "rnn":
-        shapes |= {
-            "markov_head.joint_proj.weight": (3 * rank, 2 * rank + h),
-            "markov_head.joint_proj.bias": (3 * rank,),
-        }
-    if has("confidence_head.proj.weight"):
-        width = h + (rank if config.confidence_with_markov else 0)
-        shapes |= {"confidence_head.proj.weight": (1, width), "confidence_head.proj.bias": (1,)}
     if config.log_snr is not None:
-        for fc, (rows, columns) in {"fc1": (h, 128), "fc2": (h, h)}.items():
-            columns = columns if fc == "fc1" else rows
-            shapes |= {f"log_snr_embed.{fc}.weight": (rows, columns), f"log_snr_embed.{fc}.bias": (rows,)}
-    if config.selector is not None:
-        r = config.selector.rank
-        shapes["candidate_selector.hidden_projection.weight"] = (r, h)
-        shapes["candidate_selector.predecessor_codebook"] = (config.vocab_size, r)
-        shapes["candidate_selector.successor_codebook"] = (config.vocab_size, r)
+        for fc, columns in {"fc1": 128, "fc2": h}.items():
+            shapes |= {f"log_snr_embed.{fc}.weight": (h, columns), f"log_snr_embed.{fc}.bias": (h,)}
     for index in range(len(config.layers)):
-        for name, shape in _layer(config, inner).items():
+        for name, shape in _layer(config).items():
             shapes[f"layers.{index}.{name}"] = shape
         sink = f"layers.{index}.self_attn.attention_sink_bias"
         if has(sink):
@@ -154,10 +137,10 @@ def expected(config: DrafterConfig, has: Callable[[str], bool], features: int) -
     return shapes
 
 
-def _layer(config: DrafterConfig, inner: int) -> dict[str, tuple[int, ...]]:
-    h, hd = config.hidden_size, config.head_dim
+def _layer(config: DrafterConfig) -> Shapes:
+    h, hd, inner = config.hidden_size, config.head_dim, config.intermediate_size
     queries, keys = config.num_heads * hd, config.num_kv_heads * hd
-    shapes: dict[str, tuple[int, ...]] = {
+    shapes: Shapes = {
         "input_layernorm.weight": (h,),
         "post_attention_layernorm.weight": (h,),
         "self_attn.q_proj.weight": (queries * (2 if config.gated_query else 1), h),
@@ -181,22 +164,16 @@ def _layer(config: DrafterConfig, inner: int) -> dict[str, tuple[int, ...]]:
             "post_feedforward_layernorm.weight": (h,),
             "layer_scalar": (1,),
         }
-    if config.selector is not None:
-        taps, groups = config.selector.conv_kernel, h // config.selector.conv_group
-        for conv in ("attention_conv", "mlp_conv"):
-            shapes[f"{conv}.base_kernel"] = (2, taps, h)
-            shapes[f"{conv}.kernel_projection.weight"] = (2 * taps * groups, h)
     return shapes
 
 
-def check(config: DrafterConfig, tensors: Tensors, features: int, strict: bool = True) -> None:
+def check(config: DrafterConfig, tensors: Tensors, shapes: Shapes, strict: bool = True) -> None:
     """Refuse a file whose tensors are not those of its config.
 
     Raises:
         DrafterRefused: with the first missing, unexpected or misshapen names.
     """
     _check_draft_vocabulary(config, tensors)
-    shapes = expected(config, tensors.__contains__, features)
     missing = sorted(set(shapes) - tensors.names())
     extra = sorted(tensors.names() - set(shapes)) if strict else []
     if missing or extra:

@@ -20,6 +20,7 @@ from engine.drafters.checkpoint.fields import (
     tap_ids,
 )
 from engine.drafters.checkpoint.layouts import qwen3_body
+from engine.drafters.checkpoint.layouts.packaging import Packaging
 from engine.errors import DrafterRefused
 
 NAME = "DeepSpec"
@@ -111,3 +112,6 @@ def _gemma4(config: Json) -> DrafterConfig:
         quantization=quantization(config),
         **settings,
     )
+
+
+PACKAGING = Packaging(NAME, matches, read)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.drafters.checkpoint.config import DrafterConfig
 from engine.drafters.checkpoint.fields import Json, section
 from engine.drafters.checkpoint.layouts import deepspec
+from engine.drafters.checkpoint.layouts.packaging import Packaging
 
 NAME = "LFM2 DSpark"
 
@@ -20,3 +21,6 @@ def matches(config: Json) -> bool:
 
 def read(config: Json) -> DrafterConfig:
     return deepspec.assemble(config, NAME)
+
+
+PACKAGING = Packaging(NAME, matches, read)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.drafters.checkpoint.config import DrafterConfig, Yarn
 from engine.drafters.checkpoint.fields import Json, section
 from engine.drafters.checkpoint.layouts import deepspec
+from engine.drafters.checkpoint.layouts.packaging import Packaging
 
 NAME = "SpecForge"
 
@@ -28,3 +29,6 @@ def _yarn(config: Json) -> Yarn | None:
                 float(place.get("beta_slow", 1.0)),
             )
     return None
+
+
+PACKAGING = Packaging(NAME, matches, read)

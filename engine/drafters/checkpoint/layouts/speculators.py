@@ -7,11 +7,13 @@ from typing import Any, cast
 
 from engine.drafters.checkpoint.config import DrafterConfig, LayerRule
 from engine.drafters.checkpoint.fields import Fields, Json, layer_rules, plain_rope, quantization, section, tap_ids
-from engine.drafters.checkpoint.layouts import qwen3_body, zlab
+from engine.drafters.checkpoint.layouts import qwen3_body, zlab2
+from engine.drafters.checkpoint.layouts.packaging import Packaging
 from engine.errors import DrafterRefused
 
 NAME = "speculators"
-_ALGORITHMS = ("dspark", "dflash", "dflash2")
+_ALGORITHMS = {"dspark": "dspark", "dflash": "dflash", "dflash2": "dflash"}
+"""What the layout calls it -> the kind that it is."""
 
 
 def matches(config: Json) -> bool:
@@ -51,14 +53,14 @@ def read(config: Json) -> DrafterConfig:
     own = Fields(dflash, config)
     return DrafterConfig(
         packaging=NAME,
-        kind=cast(Any, algorithm),
+        kind=_ALGORITHMS[algorithm],
         logits_start=start,
         rope=rope,
         draft_vocab_size=qwen3_body.draft_vocabulary(fields, settings["vocab_size"]),
         embed_scale=float(own.get("input_embedding_scale", default=1.0)),
         output_multiplier=float(own.get("output_multiplier", default=1.0)),
         softcap=own.get("final_logit_softcapping"),
-        selector=zlab.selector(fields) if algorithm == "dflash2" else None,
+        selector=zlab2.selector(fields) if algorithm == "dflash2" else None,
         quantization=quantization(config),
         notes=tuple(notes),
         **settings,
@@ -97,3 +99,6 @@ def _row_convention(fields: Fields, nested: Json, width: int, algorithm: str, no
             "The config does not say which block row predicts first; slot 1 was assumed, and `dspark-chat probe` tells."
         )
     return 1
+
+
+PACKAGING = Packaging(NAME, matches, read, dropped=dropped)

@@ -1,4 +1,4 @@
-"""z-lab's DFlash and DFlash 2: parallel rows that predict their own position, embedding and head of the target."""
+"""z-lab's DFlash: parallel rows that predict their own position, embedding and head of the target."""
 
 from __future__ import annotations
 
@@ -15,20 +15,14 @@ from engine.drafters.checkpoint.fields import (
     tap_ids,
 )
 from engine.drafters.checkpoint.layouts import qwen3_body
+from engine.drafters.checkpoint.layouts.packaging import Packaging
 from engine.errors import DrafterRefused
 
 NAME = "DFlash"
-NAME2 = "DFlash 2"
-_SELECTOR = ("selector_rank", "selector_top_k", "conv_group_size", "conv_kernel_size")
 
 
 def matches(config: Json) -> bool:
     return "DFlashDraftModel" in (config.get("architectures") or ()) or bool(section(config, "dflash_config"))
-
-
-def matches2(config: Json) -> bool:
-    nested = section(config, "dflash_config")
-    return "DFlash2DraftModel" in (config.get("architectures") or ()) or nested.get("selector_rank") is not None
 
 
 def read(config: Json) -> DrafterConfig:
@@ -37,27 +31,10 @@ def read(config: Json) -> DrafterConfig:
         raise DrafterRefused(
             "This DFlash file also carries a Markov head, which no published recipe has; choose another drafter."
         )
-    return assemble(config, nested, NAME, "dflash", None)
+    return assemble(config, nested, NAME, None)
 
 
-def read2(config: Json) -> DrafterConfig:
-    nested = section(config, "dflash_config")
-    return assemble(config, nested, NAME2, "dflash2", selector(Fields(nested, config)))
-
-
-def selector(fields: Fields) -> Selector:
-    """Raises DrafterRefused when keys are missing: the file would run as DFlash 1 without a word."""
-    lacking = [name for name in _SELECTOR if fields.get(name) is None]
-    if lacking:
-        raise DrafterRefused(
-            f"This DFlash 2 drafter's config lacks {', '.join(lacking)}; it would silently run as DFlash 1, "
-            "so fetch a complete copy."
-        )
-    rank, top_k, group, kernel = (int(fields.get(name)) for name in _SELECTOR)
-    return Selector(rank, top_k, group, kernel)
-
-
-def assemble(config: Json, nested: Json, name: str, kind: Any, chosen: Selector | None) -> DrafterConfig:
+def assemble(config: Json, nested: Json, name: str, chosen: Selector | None) -> DrafterConfig:
     """A DFlash config from a flat or nested layout."""
     gemma = "gemma4" in str(config.get("model_type", "")) or "gemma4" in str(config.get("target_model_type", ""))
     fields = Fields(nested, config, {"mask_token_id": 4} if gemma else {})
@@ -72,7 +49,7 @@ def assemble(config: Json, nested: Json, name: str, kind: Any, chosen: Selector 
     fields.check(name)
     return DrafterConfig(
         packaging=name,
-        kind=kind,
+        kind="dflash",
         logits_start=1,
         rope=rope,
         embed_scale=float(fields.get("input_embedding_scale", default=1.0)),
@@ -84,3 +61,6 @@ def assemble(config: Json, nested: Json, name: str, kind: Any, chosen: Selector 
         quantization=quantization(config),
         **settings,
     )
+
+
+PACKAGING = Packaging(NAME, matches, read)

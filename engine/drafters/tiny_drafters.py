@@ -12,9 +12,10 @@ from typing import Any
 
 import mlx.core as mx
 
+from engine.drafters.base import LearnedDrafter
 from engine.drafters.checkpoint import Checkpoint
 from engine.drafters.checkpoint.layouts import detect
-from engine.drafters.load import LearnedDrafter, build
+from engine.drafters.load import build
 from engine.targets.base import Target
 
 HEAD_DIM, HEADS, KV_HEADS, RANK, REDUCED = 16, 4, 2, 8, 96
