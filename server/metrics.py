@@ -40,6 +40,9 @@ class Metrics:
         self.running = gauge("num_requests_running", "Requests in prefill or decode.")
         self.waiting = gauge("num_requests_waiting", "Requests in the queue.")
         self.kv_usage = gauge("kv_cache_usage_perc", "Share of the prefix cache's byte budget in use.")
+        self.prefix_unsound = gauge(
+            "prefix_cache_unsound", "Stored states that did not add up and were dropped; anything but 0 is a fault."
+        )
         self.state_bytes = gauge("state_bytes", "Bytes that the requests under way may come to take.")
         self.state_budget = gauge("state_budget_bytes", "Bytes that they may take together; 0 is no limit.")
         self.prefix_queries = counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")

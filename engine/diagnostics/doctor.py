@@ -61,6 +61,7 @@ def examine(folders: Sequence[Path | str] = (), *, models: bool = False) -> list
         ("packages", _packages),
         ("engine", _engine),
         ("disk", _disk),
+        ("prefix cache", _prefix_cache),
         ("roofline", _roofline),
         ("models", lambda: _models(folders, models)),
         ("terminal", _terminal),
@@ -167,6 +168,18 @@ def _disk() -> list[Fact]:
         elif free < _LOW_DISK:
             facts.append(Fact("disk", f"{name} space", f"{human_bytes(free)} free", False, "Free some space."))
     return facts
+
+
+def _prefix_cache() -> list[Fact]:
+    """Whether what was stored ever failed its own checks, in any run on this machine."""
+    from engine.prefix_cache.stats import fault_log, recorded_faults
+
+    faults = recorded_faults()
+    last = f"; the last one: {faults[-1]}" if faults else ""
+    advice = (
+        f"Report this line; none was served. dspark-chat cache clear empties the files, and the log is {fault_log()}."
+    )
+    return [Fact("prefix cache", "wrong states dropped", f"{len(faults)}{last}", not faults, advice if faults else "")]
 
 
 def _roofline() -> list[Fact]:

@@ -24,6 +24,7 @@ from engine.load.options import LoadOptions
 from engine.prefix_cache.cache import PrefixCache
 from engine.prefix_cache.disk import DiskTier, default_folder
 from engine.prefix_cache.eviction import default_budget
+from engine.prefix_cache.stats import record_fault
 from engine.targets.base import TargetSpec
 from engine.targets.memory_estimate import USABLE
 
@@ -149,4 +150,4 @@ def _cache(spec: TargetSpec, size: int | None, disk: int) -> PrefixCache | None:
     memory = backend.memory_bytes()
     budget = default_budget(memory, memory - spec.weight_bytes) if size is None else size
     tier = DiskTier(default_folder(), disk, label=spec.name) if disk > 0 else None
-    return PrefixCache(budget, tier) if budget > 0 else None
+    return PrefixCache(budget, tier, record_fault) if budget > 0 else None

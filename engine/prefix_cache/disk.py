@@ -22,12 +22,11 @@ import numpy as np
 
 from engine import paths
 from engine.prefix_cache.blocks import Block, Checkpoint, Layout
-from engine.prefix_cache.disk_file import SUFFIX, Segment, digest, scan, sweep
+from engine.prefix_cache.disk_file import FORMAT, SUFFIX, Segment, digest, scan, sweep
 from engine.prefix_cache.invariants import cover
 from engine.prefix_cache.radix_tree import Node, Tokens, Tree, divide
 from engine.prefix_cache.serialization import Encoded, Opened, encode, pack
 
-FORMAT = 1
 MADE_WITH = " ".join(f"{name} {version(name)}" for name in ("mlx", "mlx-lm"))
 """Another version may compute, or lay out, a state differently: its files are not read."""
 DEFAULT_LIMIT = 8 << 30

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,10 @@ import mlx.core as mx
 from engine.kv_cache.base import LayerSnapshot
 from engine.prefix_cache.serialization import Opened, unpack
 
+log = logging.getLogger("dspark.prefix")
 SUFFIX = ".prefix"
+FORMAT = 2
+"""Of the files. Those of format 1 may hold states of other prompts than they name, and are never read."""
 
 
 @dataclass(eq=False, slots=True)
@@ -93,17 +97,24 @@ def sweep(folder: Path) -> None:
 
 
 def scan(folder: Path) -> Iterator[Segment]:
-    """Every whole file; damaged ones are removed."""
+    """Every whole file of this format or a newer one; damaged ones are removed, and older ones, which is said."""
+    outdated = 0
     for path in sorted(folder.glob(f"*/*{SUFFIX}")):
         try:
             file = Opened.at(path)
             meta = file.meta
+            if meta["format"] < FORMAT:
+                outdated += 1
+                path.unlink(missing_ok=True)
+                continue
             used = path.stat().st_mtime
             yield Segment(
                 path, path.parent.name, meta["parent"], meta["start"], meta["end"], file.nbytes, used, meta["label"]
             )
         except (OSError, ValueError, KeyError, TypeError):
             path.unlink(missing_ok=True)
+    if outdated:
+        log.warning("%d files of an older version of the prefix cache were removed from %s", outdated, folder)
 
 
 def _running(pid: int) -> bool:

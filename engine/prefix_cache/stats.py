@@ -1,10 +1,15 @@
-"""What the prefix cache tells others: one match, and what it holds and did."""
+"""What the prefix cache tells others: one match, what it holds and did, and the log of faults that doctor reads."""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from engine import paths
 
 if TYPE_CHECKING:
     from engine.drafters.base import ContextSnapshot
@@ -48,3 +53,23 @@ class Stats:
     disk_errors: int = 0
     disk_error: str = ""
     """The last one, as a sentence."""
+
+
+def fault_log() -> Path:
+    return paths.state() / "prefix-faults.log"
+
+
+def record_fault(sentence: str) -> None:
+    """Keep it for whoever asks `doctor` later; a line a fault. Not being able to must not cost the answer."""
+    with contextlib.suppress(OSError):
+        fault_log().parent.mkdir(parents=True, exist_ok=True)
+        with fault_log().open("a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}\n")
+
+
+def recorded_faults() -> list[str]:
+    """All that were recorded, oldest first."""
+    try:
+        return fault_log().read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

@@ -64,6 +64,8 @@ class Admin:
         cache = engine.options.cache if engine is not None else None
         if cache is not None and cache.budget:
             metrics.kv_usage.set(cache.nbytes / cache.budget)
+        if cache is not None:
+            metrics.prefix_unsound.set(cache.stats().unsound)
         if engine is not None:
             metrics.state_bytes.set(engine.state_bytes)
             metrics.state_budget.set(engine.admission.budget)

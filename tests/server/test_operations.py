@@ -365,7 +365,8 @@ def test_h03_metrics_add_up(start: Any) -> None:
     assert sum(s.value for s in positions if s.name.endswith("_total")) == accepted
     for name in (
         "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "prefix_cache_queries",
-        "prefix_cache_hits", "num_preemptions", "prompt_tokens", "generation_tokens", "request_success",
+        "prefix_cache_unsound", "prefix_cache_hits", "num_preemptions", "prompt_tokens", "generation_tokens",
+        "request_success",
         "time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds",
         "request_queue_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
         "iteration_tokens_total", "spec_decode_num_drafts", "spec_decode_num_draft_tokens",

@@ -31,6 +31,9 @@ def draw(figures: Figures, width: int) -> Content:
         held = getattr(figures.cache, "nbytes", 0) / 2**20
         kept = getattr(figures.cache, "entries", 0)
         rows.append(Content(f"{kept} {'entry' if kept == 1 else 'entries'} · {held:.0f} MB"))
+        unsound = getattr(figures.cache, "unsound", 0)
+        if unsound:
+            rows.append(Content.styled(f"{unsound} wrong, dropped: see the log", "$error"))
     return lines(*rows)
 
 

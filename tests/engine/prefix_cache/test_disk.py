@@ -91,6 +91,28 @@ def test_files_of_other_versions_are_left_alone(tmp_path: Path, monkeypatch: pyt
     assert opened(tmp_path).match([*TURNS[0], 99], "k") is not None
 
 
+def test_files_of_an_older_format_are_removed_and_that_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("engine.prefix_cache.disk.FORMAT", 1)
+    store(opened(tmp_path), TURNS, ("append",))
+    files = len(list(tmp_path.glob(f"*/*{SUFFIX}")))
+    assert files
+    monkeypatch.undo()
+    assert opened(tmp_path).match([*TURNS[0], 99], "k") is None
+    assert not list(tmp_path.glob(f"*/*{SUFFIX}"))
+    assert opened(tmp_path).match([*TURNS[0], 99], "k") is None
+    assert [r.getMessage() for r in caplog.records] == [
+        f"{files} files of an older version of the prefix cache were removed from {tmp_path}"
+    ]
+    # Those of a newer one belong to somebody else.
+    monkeypatch.setattr("engine.prefix_cache.disk.FORMAT", 9)
+    store(opened(tmp_path), TURNS, ("append",))
+    monkeypatch.undo()
+    assert opened(tmp_path).match([*TURNS[0], 99], "k") is None
+    assert len(list(tmp_path.glob(f"*/*{SUFFIX}"))) == files
+
+
 def test_the_measured_rate_comes_back(tmp_path: Path) -> None:
     cache = opened(tmp_path)
     cache.learn("k", 100, 50.0)
