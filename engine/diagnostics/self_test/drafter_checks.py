@@ -16,10 +16,10 @@ from engine.diagnostics.equivalence import compare
 from engine.diagnostics.self_test.findings import Finding, Gauge
 from engine.diagnostics.self_test.model_checks import Subject, words
 from engine.diagnostics.self_test.tiny_configs import token_id
-from engine.diagnostics.self_test.tiny_drafters import KINDS, tiny_drafter
 from engine.drafters.base import Context
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
+from engine.drafters.tiny_drafters import KINDS, tiny_drafter
 from engine.sampling.sampler import RowSampler
 from engine.types import Proposal, Request, Sampling
 
