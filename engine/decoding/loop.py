@@ -8,6 +8,7 @@ of each row, every context of a row's chain covers the same positions, and pendi
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence as Seq
 
@@ -24,6 +25,8 @@ from engine.drafters.chain import Chain
 from engine.errors import BrokenLogits, UsageError
 from engine.targets.base import Target
 from engine.types import Event, Finished, Round, Source, Tokens
+
+log = logging.getLogger("dspark.loop")
 
 
 class Loop:
@@ -143,8 +146,14 @@ class Loop:
     def _run_ahead(self, batch: Batch, flight: Flight) -> None:
         flight.transaction.commit(1)
         flight.committed = True
-        batch.ahead = self._dispatch(batch, flight.packed[:, 1])
-        mx.async_eval(batch.ahead.packed)
+        # From here on the round under way can no longer be undone, and its tokens are not read yet: what fails in the
+        # next one must not take it along. It fails again when it is asked for on its own, and then undoes nothing.
+        try:
+            batch.ahead = self._dispatch(batch, flight.packed[:, 1])
+            mx.async_eval(batch.ahead.packed)
+        except Exception:
+            log.warning("a round could not be started ahead of the one before it", exc_info=True)
+            batch.settle_ahead()
 
     # 3. Read, finish, commit, observe ---
 

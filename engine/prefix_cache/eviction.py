@@ -198,9 +198,13 @@ class Evictor:
     def shed(self, level: Literal["warn", "critical"]) -> None:
         """warn: all but the two deepest checkpoints of each path go. critical: everything in memory; files stay."""
         for space in self._spaces.by_key.values():
-            going = reversed(list(space.tree)) if level == "critical" else shallow(space.tree)
-            for node in going:
-                self._give_up(space, node, whole=level == "critical")
+            if level == "warn":
+                for node in shallow(space.tree):
+                    self._give_up(space, node, whole=False)
+            # One that goes may leave its parent to be joined to another that was seen before: looked at until all went.
+            while level == "critical" and any(node.nbytes for node in space.tree):
+                for node in reversed(list(space.tree)):
+                    self._give_up(space, node, whole=True)
 
 
 def cut_off(space: Space, node: Node) -> int:

@@ -193,3 +193,33 @@ def test_a_batch_waits_when_one_row_must(target: Any, plain: list[int]) -> None:
     batch.settle_ahead()
     assert batch.sequences[0].tokens[len(PROMPT) :] == plain[:9]
     mx.clear_cache()
+
+
+def test_a_round_ahead_that_fails_takes_no_committed_round_along(target: Any, plain: list[int]) -> None:
+    """What was committed and not read would be fed again, to a state that holds it already."""
+    from engine.decoding.batch import Batch
+    from engine.decoding.prefill import Prefill
+    from tests.fakes import make_sequence
+
+    class Failing(Eager):
+        def _judge(self, row: Any, logits: Any, width: int, ahead: int = 0) -> Any:
+            if ahead and self.went == 3 and row.sequence is batch.sequences[1]:
+                raise RuntimeError("no memory")
+            return super()._judge(row, logits, width, ahead)
+
+    loop, batch = Failing(target), Batch()
+    for _ in range(2):
+        sequence = make_sequence(target, PROMPT, Chain("choosy", (at_some(plain, set()),)), max_tokens=20)
+        prefill = Prefill(target, sequence, None, 64)
+        prefill.start()
+        while not prefill.done:
+            prefill.step()
+        loop.first(sequence, prefill.hidden)
+        batch.join(sequence, prefill.state)
+    both = list(batch.sequences)
+    while not both[0].finish.reason:
+        try:
+            loop.step(batch)
+        except RowFailed as failure:
+            batch.leave([failure.sequence])
+    assert [s.tokens[len(PROMPT) :] for s in both] == [plain[:20], plain[:20]]

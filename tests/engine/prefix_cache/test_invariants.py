@@ -188,3 +188,17 @@ def test_a_full_cache_serves_what_a_cold_engine_computes() -> None:
             assert tokens_of(engine, turn, 8) == tokens_of(engine, turn, 8, remember=False), longer
             assert engine.run_exclusive(cache.faults) == []
         assert cache.stats().evicted > 0
+
+
+def test_all_memory_goes_when_it_must_also_what_is_joined_on_the_way(tmp_path: Path) -> None:
+    """A leaf that only memory has goes; its parent is joined to a sibling that a file has, and that went before."""
+    for order in (1, -1):
+        cache = PrefixCache(1 << 20, DiskTier(tmp_path / str(order), least=1))
+        turns = [("turn", [*BASE, 7, 7]), ("boundary", [*BASE, 8, 8])]
+        for kind, tokens in turns[::order]:
+            put(cache, tokens, kind=kind)
+        assert cache.disk is not None
+        cache.disk.close()
+        cache.shed("critical")
+        assert cache.nbytes == 0
+        assert cache.faults() == []
