@@ -12,7 +12,7 @@ from engine.errors import UsageError
 from tui import files, mentions
 from tui.completion import Project, candidates
 
-NAMES = ("src/engine/decoding/loop.py", "src/engine/targets/load.py", "README.md", "docs/two words.md", "lo_op/x.txt")
+NAMES = ("src/engine/loop.py", "src/engine/load.py", "README.md", "docs/two words.md", "lo_op/x.txt")
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def test_hidden_and_ignored_files_stay_out(root: Path) -> None:
         "README.md",
         "docs/two words.md",
         "lo_op/x.txt",
-        "src/engine/targets/load.py",
-        "src/engine/decoding/loop.py",
+        "src/engine/load.py",
+        "src/engine/loop.py",
     ]
     assert files.project_files(root) == expected
     git = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
@@ -42,9 +42,9 @@ def test_hidden_and_ignored_files_stay_out(root: Path) -> None:
 
 
 def test_a_few_letters_find_the_file() -> None:
-    assert files.match("loop", NAMES) == ["src/engine/decoding/loop.py", "lo_op/x.txt"]
-    assert files.match("LOAD", NAMES) == ["src/engine/targets/load.py"]
-    assert files.match("engl", NAMES)[0] in ("src/engine/targets/load.py", "src/engine/decoding/loop.py")
+    assert files.match("loop", NAMES) == ["src/engine/loop.py", "lo_op/x.txt"]
+    assert files.match("LOAD", NAMES) == ["src/engine/load.py"]
+    assert files.match("engl", NAMES)[0] in ("src/engine/load.py", "src/engine/loop.py")
     assert files.match("zzz", NAMES) == []
     assert len(files.match("", NAMES)) == len(NAMES)
 
@@ -72,7 +72,7 @@ def test_candidates_for_files_and_folders(root: Path) -> None:
     found = candidates(None, "read @two", project)
     assert [(c.start, c.text, c.first) for c in found] == [(5, '@"docs/two words.md" ', True)]
     assert [c.text for c in candidates(None, "@./src/", project)] == ["@./src/engine/"]
-    assert [c.text for c in candidates(None, "@./src/engine/loo", project)] == ["@./src/engine/decoding/loop.py "]
+    assert [c.text for c in candidates(None, "@./src/engine/loo", project)] == ["@./src/engine/loop.py "]
     assert [c.text for c in candidates(None, "@./.e", project)] == ["@./.env "]
     assert candidates(None, "@README.md", project) == []  # there is nothing left to choose
     assert candidates(None, "@/nowhere/at/all/", project) == []

@@ -48,7 +48,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture(scope="module")
 def loop() -> Loop:
-    return Loop(tiny_llama(layers=2))
+    return Loop(tiny_llama(layers=2, vocab=ByteTokenizer.vocab_size))
 
 
 def drafter(name: str = "tiny", longest: int = 4) -> ScriptedDrafter:
@@ -268,7 +268,7 @@ def test_another_drafter_of_the_same_name_is_another_measurement(loop: Loop, tmp
 
 def test_a_failure_costs_no_load(tmp_path: Path):
     broken = SimpleNamespace(target=SimpleNamespace(spec=tiny_llama(layers=1).spec))
-    host = Host(Loop(tiny_llama(layers=1)))
+    host = Host(Loop(tiny_llama(layers=1, vocab=ByteTokenizer.vocab_size)))
     host.loop = broken  # type: ignore[assignment]
     calibrator = Calibrator(host, Store(tmp_path / "c.json"))
     assert calibrator.measure() == {}
@@ -277,7 +277,10 @@ def test_a_failure_costs_no_load(tmp_path: Path):
 
 def test_two_engines_at_once(loop: Loop, tmp_path: Path):
     stores = [Store(tmp_path / "c.json") for _ in range(2)]
-    both = [Calibrator(Host(Loop(tiny_llama(layers=2)), drafter("one")), store) for store in stores]
+    both = [
+        Calibrator(Host(Loop(tiny_llama(layers=2, vocab=ByteTokenizer.vocab_size)), drafter("one")), store)
+        for store in stores
+    ]
     errors: list[BaseException] = []
 
     def work(calibrator: Calibrator) -> None:

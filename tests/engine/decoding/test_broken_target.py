@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +105,23 @@ def test_drafts_do_not_lead_past_it(law: Sampling, value: float, k: int) -> None
     assert [t for e in events if isinstance(e, Round) for t in e.tokens] == [4, 5]
 
 
+class Nothing:
+    """A constraint that no token meets."""
+
+    needs_draft = False
+
+    def trim(self, drafts: Sequence[int]) -> int:
+        return len(drafts)
+
+    def rows(self, logits: mx.array, drafts: mx.array) -> mx.array:
+        return mx.full(logits.shape, -math.inf)
+
+    def commit(self, tokens: Sequence[int]) -> None: ...
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("seed", [None, 3])
-def test_a_bias_that_leaves_nothing_is_the_request_s_fault(temperature: float, seed: int | None) -> None:
-    law = Sampling(temperature=temperature, seed=seed, logit_bias=dict.fromkeys(range(8), -math.inf))
+def test_a_constraint_that_leaves_nothing_is_the_request_s_fault(temperature: float, seed: int | None) -> None:
+    law = Sampling(temperature=temperature, seed=seed)
     with pytest.raises(UsageError, match="leave no token"):
-        Run(counting_target(8), [0], max_tokens=4, sampling=law)
+        Run(counting_target(8), [0], max_tokens=4, sampling=law, processors=(Nothing(),))
