@@ -71,8 +71,10 @@ class Examination:
 class Replay(RowSampler):
     """Repeats drafts that were made, and keeps the law that each would have been drawn from."""
 
-    def __init__(self, sampling: Sampling, vocab: int, drafted: Sequence[int], start: int) -> None:
-        super().__init__(sampling, (), vocab)
+    def __init__(
+        self, sampling: Sampling, prompt: Sequence[int], vocab: int, drafted: Sequence[int], start: int
+    ) -> None:
+        super().__init__(sampling, prompt, vocab)
         self._drafted = drafted
         self._start = start
         self.laws: list[tuple[mx.array | None, mx.array]] = []
@@ -146,7 +148,8 @@ def _examine(
     sampler.commit(before[prompt:])
     raw = mx.softmax(logits.astype(mx.float32), axis=-1, precise=True)
     law = None if sampling.greedy else sampler.probs(sampler.processed(logits, mx.array(round_.drafted, mx.int32)))
-    replay = Replay(sampling, target.spec.vocab_size, round_.drafted, round_.start)
+    replay = Replay(sampling, before[:prompt], target.spec.vocab_size, round_.drafted, round_.start)
+    replay.commit(before[prompt:])
     confidence: mx.array | None = None
     if learned is not None and context is not None:
         confidence = learned.propose(context, before[-1], max(round_.cap, len(round_.drafted)), replay).confidence

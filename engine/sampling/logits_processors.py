@@ -62,16 +62,51 @@ class Penalties:
             seen = mx.zeros((width, vocab), dtype=mx.float32)
             seen = seen.at[mx.arange(1, width), drafts].add(1.0)
             counts = counts + mx.cumsum(seen, axis=0)
+        logits = self._penalised(logits, counts, self._prompt[None])
+        return logits if self._bias is None else logits + self._bias
+
+    def _penalised(self, logits: mx.array, counts: mx.array, prompt: mx.array) -> mx.array:
+        """Logits of tokens that were generated so often, and whether each is in the prompt."""
         if self._repetition != 1.0:
             scaled = mx.where(logits > 0, logits / self._repetition, logits * self._repetition)
-            logits = mx.where((counts > 0) | self._prompt[None], scaled, logits)
+            logits = mx.where((counts > 0) | prompt, scaled, logits)
         if self._frequency:
             logits = logits - self._frequency * counts
         if self._presence:
             logits = logits - self._presence * (counts > 0)
-        return logits if self._bias is None else logits + self._bias
+        return logits
+
+    def along(self) -> DraftPenalties:
+        """The same for a draft that is about to be made."""
+        self._make()
+        return DraftPenalties(self, self._counts)
+
+    def of_draft(self, logits: mx.array, counts: mx.array, ids: mx.array | None) -> mx.array:
+        """See `DraftPenalties.shaped`."""
+        prompt, bias = self._prompt, self._bias
+        if ids is not None:
+            counts, prompt, bias = counts[ids], prompt[ids], None if bias is None else bias[ids]
+        logits = self._penalised(logits.astype(mx.float32), counts, prompt)
+        return logits if bias is None else logits + bias
 
     def commit(self, tokens: Sequence[int]) -> None:
         if tokens:
             self._make()
             self._counts = self._counts.at[mx.array(list(tokens), dtype=mx.int32)].add(1.0)
+
+
+class DraftPenalties:
+    """The request's penalties and bias for a drafter's logits, along one draft: what shapes the target's law shapes the
+    drafter's too, or drafts would be refused for what was known beforehand."""
+
+    def __init__(self, penalties: Penalties, counts: mx.array) -> None:
+        self._penalties = penalties
+        self._counts = counts
+
+    def shaped(self, logits: mx.array, ids: mx.array | None = None) -> mx.array:
+        """Logits [V], or [S] of candidate ids [S], as float32, for the draft after those that were taken."""
+        return self._penalties.of_draft(logits, self._counts, ids)
+
+    def take(self, token: mx.array) -> None:
+        """A token (scalar int32, lazy) was drafted."""
+        self._counts = self._counts.at[token].add(1.0)

@@ -89,8 +89,9 @@ class RowSampler:
         """Set by the loop before each round; part of the address of rejection noise."""
         self.vocab = vocab
         self.processors: list[Processor] = list(processors)
-        if Penalties.wanted(sampling):
-            self.processors.insert(0, Penalties(sampling, prompt, vocab))
+        self.penalties = Penalties(sampling, prompt, vocab) if Penalties.wanted(sampling) else None
+        if self.penalties is not None:
+            self.processors.insert(0, self.penalties)
         self._base = _mix(secrets.randbits(64) if sampling.seed is None else sampling.seed & _MASK)
 
     @property
@@ -186,6 +187,7 @@ class Draws:
         self._samplers, self._positions = samplers, positions
         laws = {sampler.sampling.at("law") for sampler in samplers}
         self._together = len(samplers) > 1 and (len(laws) == 1 or all(sampler.greedy for sampler in samplers))
+        self._along = [None if s.penalties is None else s.penalties.along() for s in samplers]
         self._steps: list[mx.array] = []
         self._tokens: mx.array | None = None
         self._laws: list[list[mx.array]] = [[] for _ in samplers]
@@ -197,19 +199,32 @@ class Draws:
         """The next draft of each from logits [B, S], of candidate ids [S] or [B, S] if given: tokens [B] int32."""
         step = len(self._steps)
         self._sounds += self._look(logits)
+        logits = self._shaped(logits, ids)
         if self._together:
             tokens = self._at_once(logits, step, ids)
         else:
             drawn: list[mx.array] = []
             for b, (sampler, position) in enumerate(zip(self._samplers, self._positions, strict=True)):
-                mine = ids[b] if ids is not None and ids.ndim > 1 else ids
-                token, law = sampler.draw(logits[b], position + step, mine)
+                token, law = sampler.draw(logits[b], position + step, _of_row(ids, b))
                 drawn.append(token)
                 if law is not None:
                     self._laws[b].append(law)
             tokens = mx.stack(drawn)
+        for b, along in enumerate(self._along):
+            if along is not None:
+                along.take(tokens[b])
         self._steps.append(tokens)
         return tokens
+
+    def _shaped(self, logits: mx.array, ids: mx.array | None) -> mx.array:
+        """Logits [B, S] after what each request asks of the drafts before."""
+        if not any(self._along):
+            return logits
+        rows = [
+            logits[b].astype(mx.float32) if along is None else along.shaped(logits[b], _of_row(ids, b))
+            for b, along in enumerate(self._along)
+        ]
+        return mx.stack(rows)
 
     def _at_once(self, logits: mx.array, step: int, ids: mx.array | None) -> mx.array:
         """`RowSampler.draw` for each, in one piece."""
@@ -217,8 +232,7 @@ class Draws:
             law = transform(logits, self._samplers[0].sampling)
             noise: list[mx.array] = []
             for b, (sampler, position) in enumerate(zip(self._samplers, self._positions, strict=True)):
-                mine = ids[b] if ids is not None and ids.ndim > 1 else ids
-                noise.append(sampler.draft_noise(position + step, law.shape[-1], mine))
+                noise.append(sampler.draft_noise(position + step, law.shape[-1], _of_row(ids, b)))
                 if not sampler.coupled:
                     self._laws[b].append(law[b])
             logits = log_of(law) + mx.stack(noise)
@@ -228,8 +242,8 @@ class Draws:
         return picks.astype(mx.int32)
 
     def all(self, logits: mx.array) -> None:
-        """Every draft at once, independent of each other, from logits [B * k, V]."""
-        if self._together and not self._samplers[0].greedy:
+        """Every draft from logits [B * k, V] that do not depend on the drafts before, though a penalty may."""
+        if any(self._along) or (self._together and not self._samplers[0].greedy):
             for i in range(self.k):
                 self.next(logits[i :: self.k])
             return
@@ -264,6 +278,11 @@ class Draws:
         if self._laws[b] and keep:
             law = mx.stack(self._laws[b][:keep])
         return self._tokens[b * self.k : b * self.k + keep], law[:keep] if law is not None and keep else None
+
+
+def _of_row(ids: mx.array | None, b: int) -> mx.array | None:
+    """The candidate ids of one sequence, of ids [S] for all or [B, S]."""
+    return ids[b] if ids is not None and ids.ndim > 1 else ids
 
 
 def interleave(steps: Sequence[mx.array]) -> mx.array:

@@ -125,3 +125,30 @@ def test_a_constraint_that_leaves_nothing_is_the_request_s_fault(temperature: fl
     law = Sampling(temperature=temperature, seed=seed)
     with pytest.raises(UsageError, match="leave no token"):
         Run(counting_target(8), [0], max_tokens=4, sampling=law, processors=(Nothing(),))
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        {"temperature": math.nan},
+        {"temperature": math.inf},
+        {"min_p": 1.01},
+        {"top_p": -0.1},
+        {"repetition_penalty": 0.0},
+        {"frequency_penalty": math.inf},
+        {"logit_bias": dict.fromkeys(range(8), -math.inf)},
+        {"logit_bias": {1: math.nan}},
+    ],
+    ids=str,
+)
+def test_a_law_that_would_leave_nothing_is_not_made(law: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(law))):
+        Sampling(**law)
+
+
+@pytest.mark.parametrize(
+    "law", [{"top_p": 0.0}, {"min_p": 1.0}, {"temperature": 1e-40}, {"logit_bias": dict.fromkeys(range(8), -100)}]
+)
+def test_a_law_at_its_limits_leaves_a_token(law: dict[str, Any]) -> None:
+    run = Run(counting_target(8), [0], max_tokens=4, sampling=Sampling(**{"temperature": 1.0, **law}))
+    assert len(run.output) == 4

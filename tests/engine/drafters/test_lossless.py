@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from engine.drafters.nn.heads import cut_by_threshold, cut_by_value
 from engine.sampling.sampler import RowSampler
 from engine.types import Sampling
 from tests.engine.drafters import synthetic as s
-from tests.engine.drafters.golden import GOLDEN, Golden, golden_target
+from tests.engine.drafters.golden import DRAFTERS, GOLDEN, Golden, golden_target
 
 
 def shuffled(checkpoint: Checkpoint, seed: int) -> Checkpoint:
@@ -54,6 +55,32 @@ def test_seeded_text_is_the_same_with_and_without_drafter() -> None:
     for name in ("dspark-qwen3", "dspark-speculators", "dflash-zlab", "dflash2"):
         drafter = Golden(name).load(target)
         run = Run(target, prompt, Chain("x", (drafter,)), max_tokens=24, sampling=sampling)
+        assert run.output == plain
+        assert run.loop.evaluations == len(run.rounds)
+
+
+PENALISED = Sampling(
+    temperature=0.8,
+    top_p=0.95,
+    repetition_penalty=1.2,
+    presence_penalty=0.3,
+    frequency_penalty=0.2,
+    logit_bias={101: 2.0, 32: -1.0, 7: -100.0},
+    seed=5,
+)
+
+
+@pytest.mark.parametrize("law", [PENALISED, replace(PENALISED, temperature=0.0)], ids=["seeded", "greedy"])
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_with_penalties_the_text_is_the_same_for_every_drafter_and_draft_length(name: str, law: Sampling) -> None:
+    golden = Golden(name)
+    target = golden_target(golden.target)
+    prompt = golden.json["prompts"][1]
+    plain = Run(target, prompt, max_tokens=20, sampling=law).output
+    assert len(set(plain)) > 4
+    drafter = golden.load(target)
+    for cap in (1, 4):
+        run = Run(target, prompt, Chain("x", (drafter,)), max_tokens=20, sampling=law, cap=cap)
         assert run.output == plain
         assert run.loop.evaluations == len(run.rounds)
 

@@ -24,7 +24,7 @@ from tests.engine.drafters import synthetic as s
 PENDING, DRAFTS, BATCH = 5, 2, 250
 
 
-LAW_TESTS = Family(tests=200)
+LAW_TESTS = Family(tests=300)
 
 
 def fits(counts: Counter[int], law: np.ndarray) -> bool:
@@ -53,13 +53,14 @@ def prepare(drafter: Any) -> tuple[Any, mx.array]:
 
 def emitted(
     drafter: Any, context: Any, table: mx.array, sampling: Sampling, rounds: int, rows: int = 1
-) -> tuple[dict[int, Counter[int]], float]:
-    """Counts of each emitted token by the token before it, and the share of drafts accepted. `rows` draft together."""
+) -> tuple[dict[tuple[int, ...], Counter[int]], float]:
+    """Counts of each emitted token by what its law depends on, which is the token before it, or with penalties all of
+    them; and the share of drafts accepted. `rows` draft together."""
     samplers = [RowSampler(sampling, [0], s.V) for _ in range(rows)]
     for sampler in samplers:
         sampler._base = 20261129
     position = context.length + 1
-    counts: dict[int, Counter[int]] = {}
+    counts: dict[tuple[int, ...], Counter[int]] = {}
     accepted = 0
     for batch in range(0, rounds, BATCH):
         lines: list[mx.array] = []
@@ -77,10 +78,10 @@ def emitted(
                 lines.append(mx.concatenate([verdict.accepted[None], verdict.token[None], proposal.tokens]))
         for n, token, *drafts in mx.stack(lines).tolist():
             accepted += n
-            before = PENDING
+            before = (PENDING,)
             for value in [*drafts[:n], token]:
                 counts.setdefault(before, Counter())[value] += 1
-                before = value
+                before = (*before, value) if samplers[0].penalties else (value,)
     return counts, accepted / (rounds * DRAFTS)
 
 
@@ -93,13 +94,29 @@ LAYOUTS = {
 }
 PLAIN = Sampling(temperature=1.0)
 TRUNCATED = Sampling(temperature=0.7, top_k=12, top_p=0.9, min_p=0.01)
+PENALISED = Sampling(
+    temperature=0.8,
+    top_p=0.95,
+    repetition_penalty=1.5,
+    presence_penalty=0.6,
+    frequency_penalty=0.4,
+    logit_bias={3: 1.0, 9: -1.0, 50: -100.0},
+)
 CASES = [
     *((name, PLAIN, 1) for name in LAYOUTS),
     ("conditional", TRUNCATED, 1),
     ("reduced", TRUNCATED, 1),
     ("conditional", PLAIN, 5),
     ("selector", TRUNCATED, 5),
+    *((name, PENALISED, 1) for name in LAYOUTS),
+    ("conditional", PENALISED, 5),
 ]
+
+
+def law_of(table: mx.array, sampling: Sampling, before: tuple[int, ...]) -> np.ndarray:
+    """The target's law after these tokens, the first of which is no news to the penalties."""
+    rows = RowSampler(sampling, [0], s.V).processed(table[list(before)], mx.array(before[1:], dtype=mx.int32))
+    return np.array(transform(rows[-1], sampling))
 
 
 @pytest.mark.parametrize(("name", "sampling", "rows"), CASES, ids=[f"{n}-{p.temperature}-{r}" for n, p, r in CASES])
@@ -108,13 +125,12 @@ def test_emitted_tokens_follow_the_target(name: str, sampling: Sampling, rows: i
     drafter = load_drafter(s.LAYOUTS[LAYOUTS[name]]().save(tmp_path), s.Lender())
     context, table = prepare(drafter)
     counts, rate = emitted(drafter, context, table, sampling, 1000, rows)
-    laws = np.array(transform(table, sampling))
     assert 0.05 < rate < 0.95
-    assert fits(counts[PENDING], laws[PENDING])
+    assert fits(counts[PENDING,], law_of(table, sampling, (PENDING,)))
     big = [before for before, seen in counts.items() if sum(seen.values()) >= 30]
     assert len(big) > 1
     for before in big:
-        assert fits(counts[before], laws[before]), before
+        assert fits(counts[before], law_of(table, sampling, before)), before
 
 
 def test_the_test_can_fail(tmp_path: Path) -> None:
@@ -130,7 +146,7 @@ def test_the_test_can_fail(tmp_path: Path) -> None:
 
     drafter.propose = lie  # type: ignore[method-assign]
     counts, _ = emitted(drafter, context, table, PLAIN, 1000)
-    assert not fits(counts[PENDING], np.array(transform(table, PLAIN))[PENDING])
+    assert not fits(counts[PENDING,], np.array(transform(table, PLAIN))[PENDING])
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

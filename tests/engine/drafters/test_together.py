@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -21,6 +22,7 @@ from tests.engine.drafters.golden import DRAFTERS, Golden, golden_target
 CAPS = (7, 2, 5)
 LENGTHS = (9, 14, 12)
 SAMPLED = Sampling(temperature=0.8, top_p=0.9)
+PENALISED = Sampling(temperature=0.8, top_p=0.9, repetition_penalty=1.4, frequency_penalty=0.7, logit_bias={3: 1.5})
 
 
 class Counted:
@@ -125,7 +127,13 @@ def test_sampled_rows_draw_what_they_would_draw_alone(name: str, seed: int | Non
     golden = Golden(name)
     target = golden_target(golden.target)
     drafter = golden.load(target)
-    for odd in (None, Sampling(temperature=1.1, top_k=9, seed=seed), Sampling()):
+    for odd in (
+        None,
+        Sampling(temperature=1.1, top_k=9, seed=seed),
+        Sampling(),
+        PENALISED,
+        replace(PENALISED, seed=seed),
+    ):
         sampling = Sampling(temperature=0.8, top_p=0.9, seed=seed)
         contexts: list[Any] = []
         samplers: list[RowSampler] = []
@@ -135,7 +143,8 @@ def test_sampled_rows_draw_what_they_would_draw_alone(name: str, seed: int | Non
             drafter.observe(context, features, 0, [0] * features.shape[0])
             contexts.append(context)
             law = odd if odd is not None and i == 1 else sampling
-            samplers.append(RowSampler(law, [0], target.spec.vocab_size))
+            samplers.append(RowSampler(law, [0, 40, 41], target.spec.vocab_size))
+            samplers[-1].commit([9, 9, i])
             samplers[-1]._base, samplers[-1].round = 40 + i, 3
         pendings, ks = [5, 9, 13], [4, drafter.max_draft, 2]
         together = drafter.propose_rows(contexts, pendings, ks, samplers)

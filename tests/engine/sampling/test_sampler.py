@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stats import Family
 
-from engine.decoding.verify import Fault, by_equality, by_rejection, vetted
+from engine.decoding.verify import Fault, accept, by_equality, by_rejection, vetted
 from engine.drafters.chain import Chain
-from engine.sampling.sampler import Purpose, RowSampler, log_of, transform
+from engine.sampling.logits_processors import Penalties
+from engine.sampling.sampler import Draws, Purpose, RowSampler, log_of, transform
 from engine.types import DenseQ, Proposal, Sampling, SparseQ
 from tests.cases import examples
 
@@ -269,8 +271,6 @@ def test_the_loop_emits_the_chain_s_exact_law(law, coupled, dtype):
 
     The drafter draws conditionally, as a Markov head does, so q rows are those of the realised path.
     """
-    from dataclasses import replace
-
     target = TableTarget(TABLE.astype(dtype), context=10**9)
     chain = Chain("drawing", (DrawingDrafter(DRAFT, max_draft=8),))
     seeds = (1, 2) if coupled else (None, None)
@@ -299,6 +299,74 @@ def test_point_mass_proposals_are_exact_through_the_loop():
     for last in range(V):
         total = mx.sum(counts[last]).item()
         assert LAW_TESTS.follows(counts[last].tolist(), (law_of[last] * total).tolist())
+
+
+class Perfect(DrawingDrafter):
+    """Knows the target's logits, and nothing of what is asked of them but through the draws."""
+
+    def propose(self, context: Any, pending: int, k: int, sampler: RowSampler) -> Proposal:
+        draws, last = Draws([sampler], [context.length + 1], k), mx.array([pending])
+        for _ in range(k):
+            last = draws.next(self.table[last])
+        tokens, law = draws.of(0, k)
+        return Proposal(tokens, self.source, None if law is None else DenseQ(law), None, self.name, draws.sound(0, k))
+
+
+SHAPED = {
+    "repetition": Sampling(repetition_penalty=1.6),
+    "presence": Sampling(presence_penalty=1.0),
+    "frequency": Sampling(frequency_penalty=0.5),
+    "bias": Sampling(logit_bias={1: 2.0, 3: -2.0, 4: -100.0}),
+    "all": Sampling(
+        top_k=4,
+        top_p=0.9,
+        presence_penalty=0.4,
+        frequency_penalty=0.3,
+        repetition_penalty=1.3,
+        logit_bias={1: 1, 5: -100},
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ["greedy", "seeded", "free"])
+@pytest.mark.parametrize("law", SHAPED)
+def test_whatever_shapes_the_law_shapes_the_drafts(law, how):
+    """A drafter that is right before penalties and bias is right with them: all of its drafts stay."""
+    sampling = replace(SHAPED[law], temperature=0.0 if how == "greedy" else 0.9, seed=7 if how == "seeded" else None)
+    chain = Chain("perfect", (Perfect(TABLE),))
+    run = Run(TableTarget(TABLE), [0, 2], chain, max_tokens=60, cap=4, sampling=sampling, stop_ids=frozenset())
+    assert sum(r.accepted for r in run.rounds) == sum(len(r.drafted) for r in run.rounds) > 40
+    assert not run.sequence.distrusted
+
+
+@given(seed=st.integers(0, 10_000), drafts=st.lists(st.integers(0, V - 1), max_size=5), some=st.booleans())
+def test_a_draft_s_penalties_are_those_of_its_row(seed, drafts, some):
+    """Also of candidates, where they are few."""
+    penalties = Penalties(SHAPED["all"], [0, 2], V)
+    penalties.commit([3, 3, seed % V])
+    logits = mx.random.normal((len(drafts) + 1, V), key=mx.random.key(seed))
+    rows, along = penalties.rows(logits, mx.array(drafts, dtype=mx.int32)), penalties.along()
+    ids = mx.array([5, 1, 3]) if some else mx.arange(V)
+    for i, row in enumerate(rows):
+        shaped = along.shaped(logits[i][ids], ids if some else None)
+        assert mx.allclose(mx.maximum(shaped, -100), mx.maximum(row[ids], -100), atol=1e-5)
+        if i < len(drafts):
+            along.take(mx.array(drafts[i]))
+
+
+def test_candidates_that_are_all_forbidden_are_a_law_still():
+    """Refused by the target, and no fault of the drafter."""
+    forbidden = Sampling(temperature=1.0, logit_bias=dict.fromkeys((1, 2), -100.0))
+    sampler = RowSampler(forbidden, [0], V)
+    draws = Draws([sampler], [1], 1)
+    tokens = draws.next(mx.array([[0.5, 0.1]]), mx.array([1, 2]))
+    _, law = draws.of(0, 1)
+    assert law is not None
+    assert abs(mx.sum(law).item() - 1) < 1e-5
+    proposal = vetted(Proposal(tokens, q=SparseQ(mx.array([[1, 2]]), law)), 1, V)
+    verdict = accept(TABLE[:2], proposal, sampler, 1)
+    assert (verdict.accepted.item(), verdict.faults.item()) == (0, 0)
+    assert verdict.token.item() not in (1, 2)
 
 
 def test_draws_of_different_purposes_and_addresses_differ():
