@@ -172,11 +172,14 @@ class DiskTier:
             segment = job.segment
             try:
                 segment.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._make_room(job.content.nbytes + HEADER)
-                if job.era == self._era:
+                self._make_room(job.content.nbytes + HEADER, segment)
+                # What it follows on may have gone since it was handed over: nobody could ever read it.
+                if job.era == self._era and self._follows(segment):
                     job.content.write(segment.path)
-                with self._lock:
-                    self._settle(job)
+                    with self._lock:
+                        self._settle(job)
+                else:
+                    segment.state = "dead"
             except OSError as error:
                 segment.state = "dead"
                 self._errors += 1
@@ -200,12 +203,21 @@ class DiskTier:
         segment.state = "alive"
         self.index()[segment.id] = segment
 
-    def _make_room(self, need: int) -> None:
-        """Delete least recently used leaves until `need` more bytes fit."""
+    def _follows(self, segment: Segment) -> bool:
+        with self._lock:
+            parent = self.index().get(segment.parent)
+        return not segment.start or (parent is not None and parent.alive)
+
+    def _make_room(self, need: int, coming: Segment) -> None:
+        """Delete least recently used leaves until `need` more bytes fit, and nothing that `coming` follows on."""
         with self._lock:
             segments = self.index()
             alive = {i: s for i, s in segments.items() if s.alive}
             total = sum(s.nbytes for s in alive.values())
+            above = segments.get(coming.parent)
+            while above is not None:
+                alive.pop(above.id, None)
+                above = segments.get(above.parent)
             while total + need > self.limit and alive:
                 parents = {s.parent for s in alive.values()}
                 leaves = [s for s in alive.values() if s.id not in parents] or list(alive.values())

@@ -205,6 +205,21 @@ def test_size_limit_drops_the_least_recently_used_leaves(tmp_path: Path) -> None
     assert found.length == 100
 
 
+def test_room_for_a_file_is_not_made_by_what_it_follows_on(tmp_path: Path) -> None:
+    """The head is the file that was used longest ago when the turn after it needs room."""
+    head = list(range(2000))
+    cache = opened(tmp_path)
+    store(cache, [head, [7, *range(2000)]], ("append",))
+    limit = cache.stats().disk_bytes + 5000
+    cache = opened(tmp_path, limit=limit)
+    store(cache, [[*head, *range(500, 1000)]], ("append",))
+    assert cache.stats().disk_bytes <= limit
+    found = opened(tmp_path).match([*head, *range(500, 1000), 1], "k")
+    assert found is not None
+    assert found.length == 2500
+    assert opened(tmp_path).match([7, *range(2000), 1], "k") is None
+
+
 def test_everything_can_be_deleted_also_what_waits_to_be_written(tmp_path: Path) -> None:
     cache = opened(tmp_path)
     store(cache, TURNS, KINDS[0])
