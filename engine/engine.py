@@ -28,7 +28,8 @@ from engine.decoding.chunk_budget import STALL_MS, Pace
 from engine.decoding.draft_length.policy import CapPolicy, EngineCap, policy_for
 from engine.decoding.drafter_watch import DrafterWatch
 from engine.decoding.loop import Loop
-from engine.decoding.scheduler import Plan, Scheduler
+from engine.decoding.plan import Plan
+from engine.decoding.scheduler import Scheduler
 from engine.decoding.sequence import Listener, Sequence
 from engine.decoding.stopping import Finish
 from engine.drafters.base import Drafter

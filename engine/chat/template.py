@@ -18,19 +18,8 @@ from engine.chat.reply_cache import MARK, Replies
 from engine.chat.stable_prefix import Probe, common, probe
 from engine.errors import UsageError
 
-__all__ = ["ChatFormat", "Prompt", "Segment", "ThinkSplitter", "stop_ids"]
+__all__ = ["ChatFormat", "Prompt", "Segment", "ThinkSplitter"]
 
-TURN_ENDS = (
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eot|>",
-    "<end_of_turn>",
-    "<turn|>",
-    "<|tool_response>",
-    "<|endoftext|>",
-    "<eos>",
-)
-"""Tokens with which some family hands over; `<|tool_response>` does after a tool call."""
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """From less to more thinking."""
 CHATML = (
@@ -44,28 +33,6 @@ PLAIN = (
 """For checkpoints without a template."""
 _ESCAPE = "\ue0f0"
 """Private-use mark around what a message says literally although it is spelt like a control token."""
-
-
-def stop_ids(tokenizer: Any, generation: Mapping[str, Any], config: Mapping[str, Any]) -> frozenset[int]:
-    """Every token that ends a turn: those of tokenizer, generation config and config, and the family's own."""
-    found: set[int] = set()
-    text = config.get("text_config")
-    for value in (
-        getattr(tokenizer, "eos_token_id", None),
-        generation.get("eos_token_id"),
-        config.get("eos_token_id"),
-        cast("Mapping[str, Any]", text).get("eos_token_id") if isinstance(text, Mapping) else None,
-    ):
-        if isinstance(value, int):
-            found.add(value)
-        elif isinstance(value, list | tuple):
-            found.update(int(v) for v in cast("list[int]", value))
-    unknown = getattr(tokenizer, "unk_token_id", None)
-    for token in TURN_ENDS:
-        i = tokenizer.convert_tokens_to_ids(token)
-        if isinstance(i, int) and i >= 0 and i != unknown:
-            found.add(i)
-    return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,22 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+TURN_ENDS = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eot|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|tool_response>",
+    "<|endoftext|>",
+    "<eos>",
+)
+"""Tokens with which some family hands over; `<|tool_response>` does after a tool call."""
 
 
 class Detokenizer:
@@ -102,3 +114,25 @@ class Tokenizer:
         """Id of a token by its text, or None when the vocabulary lacks it (an unknown-token id counts as lacking)."""
         found = self.backend.convert_tokens_to_ids(text)
         return None if found is None or found == self.backend.unk_token_id else int(found)
+
+
+def stop_ids(tokenizer: Any, generation: Mapping[str, Any], config: Mapping[str, Any]) -> frozenset[int]:
+    """Every token that ends a turn: those of tokenizer, generation config and config, and the family's own."""
+    found: set[int] = set()
+    text = config.get("text_config")
+    for value in (
+        getattr(tokenizer, "eos_token_id", None),
+        generation.get("eos_token_id"),
+        config.get("eos_token_id"),
+        cast("Mapping[str, Any]", text).get("eos_token_id") if isinstance(text, Mapping) else None,
+    ):
+        if isinstance(value, int):
+            found.add(value)
+        elif isinstance(value, list | tuple):
+            found.update(int(v) for v in cast("list[int]", value))
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    for token in TURN_ENDS:
+        i = tokenizer.convert_tokens_to_ids(token)
+        if isinstance(i, int) and i >= 0 and i != unknown:
+            found.add(i)
+    return frozenset(found)

@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import mlx.core as mx
@@ -22,39 +21,21 @@ import mlx.core as mx
 from engine import backend
 from engine.decoding.admission import Admission, Need
 from engine.decoding.batch import Batch, RowFailed
-from engine.decoding.chunk_budget import Pace
-from engine.decoding.loop import Loop, finished
-from engine.decoding.prefill import Prefill, catch_up, default_chunk, remember
+from engine.decoding.loop import finished
+from engine.decoding.plan import Plan
+from engine.decoding.prefill import Prefill, catch_up, remember
 from engine.decoding.sequence import Sequence
 from engine.errors import EngineClosed
 from engine.kv_cache.base import State
-from engine.prefix_cache.cache import PrefixCache
-from engine.targets.base import Target
 from engine.types import Event, Failed, Tokens
 
 T = TypeVar("T")
 log = logging.getLogger("dspark.scheduler")
 
-OVERTAKE = 4
-"""A prompt may be read before another one that has at least this many times as much left to read..."""
-OVERTAKEN = 8
-"""...which happens to that one so many times at most."""
+OVERTAKE, OVERTAKEN = 4, 8
+"""A prompt may be read before another one that has at least so many times as much left to read; so often at most."""
 CLEAR_EVERY = 512
 """Rounds between returns of the allocator's pool to the system."""
-
-
-@dataclass(slots=True)
-class Plan:
-    """What decoding needs to know, replaced as a whole when a model is loaded."""
-
-    target: Target
-    loop: Loop
-    cache: PrefixCache | None = None
-    max_batch: int = 1
-    chunk: int = field(default_factory=default_chunk)
-    pace: Pace = field(default_factory=Pace)
-    admission: Admission | None = None
-    """None admits by number alone."""
 
 
 class Scheduler:
@@ -169,12 +150,12 @@ class Scheduler:
             self._drop_cancelled()
             spent = (self._clock() - began) * 1e3
             self._read_guarded(spent)
-            if not (self._batch.sequences and self._goes_on((self._clock() - began) * 1e3)):
+            if not (self._batch.sequences and self._can_prefill_more((self._clock() - began) * 1e3)):
                 break
         if self._batch.sequences:
             self._decode()
 
-    def _goes_on(self, spent_ms: float) -> bool:
+    def _can_prefill_more(self, spent_ms: float) -> bool:
         reading = self._prefill is not None or bool(self._paused) or self._can_read()
         return reading and self._plan is not None and self._plan.pace.goes_on(spent_ms)
 

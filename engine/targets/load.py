@@ -18,8 +18,7 @@ from mlx.utils import tree_flatten
 
 from engine import backend
 from engine.backend import rope
-from engine.chat.template import stop_ids
-from engine.chat.tokenizer import Tokenizer
+from engine.chat.tokenizer import Tokenizer, stop_ids
 from engine.errors import LoadError, UnsupportedModel, WeightsDamaged, WeightsMissing
 from engine.targets.base import Target, TargetSpec
 from engine.targets.facts import check_quantization, describe, placed

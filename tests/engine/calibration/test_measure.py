@@ -15,7 +15,8 @@ from fakes import ByteTokenizer, ScriptedDrafter, tiny_llama
 
 from engine.calibration import calibrator as session
 from engine.calibration.calibrator import LOOKUP, Calibrator
-from engine.calibration.measure import _rising, measure
+from engine.calibration.measure import measure
+from engine.calibration.meter import rising
 from engine.calibration.store import Store
 from engine.decoding.draft_length.acceptance import Acceptance, Timings
 from engine.decoding.draft_length.controller import Controller
@@ -42,7 +43,8 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("engine.calibration.measure.time", SimpleNamespace(monotonic=made, perf_counter=made))
+    for timed in ("meter", "measure_batches"):
+        monkeypatch.setattr(f"engine.calibration.{timed}.time", SimpleNamespace(monotonic=made, perf_counter=made))
     return made
 
 
@@ -141,7 +143,7 @@ def test_it_can_be_stopped(loop: Loop):
 
 
 def test_noise_is_pooled_into_a_rising_curve():
-    assert _rising({1: 10, 2: 9, 3: 12, 4: 11, 5: 20}, flat=False).points == (
+    assert rising({1: 10, 2: 9, 3: 12, 4: 11, 5: 20}, flat=False).points == (
         (1, 9.5),
         (2, 9.5),
         (3, 11.5),

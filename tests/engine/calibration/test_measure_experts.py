@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 from fakes import ByteTokenizer, tiny_llama
 
-from engine.calibration import measure as module
+from engine.calibration import measure_batches as module
 from engine.calibration.measure import measure
 from engine.decoding.draft_length.cost_model import distinct_experts
 from engine.decoding.loop import Loop
@@ -49,6 +49,6 @@ def test_drafted_rows_wake_as_many_experts_as_real_ones(monkeypatch: pytest.Monk
 
 def test_constant_tokens_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check above is one that can fail."""
-    monkeypatch.setattr(module, "_varied", lambda prompt, vocab, count: [7] * count)
+    monkeypatch.setattr(module, "varied_ids", lambda prompt, vocab, count: [7] * count)
     with pytest.raises(AssertionError):
         check(woken(monkeypatch))

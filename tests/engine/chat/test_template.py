@@ -11,8 +11,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from engine.chat.reasoning import CHANNEL, MESSAGES, style_of
-from engine.chat.template import ChatFormat, nearest_efforts, stop_ids
+from engine.chat.template import ChatFormat, nearest_efforts
 from engine.chat.tokenizer import Tokenizer as Text
+from engine.chat.tokenizer import stop_ids
 from engine.errors import UsageError
 
 TOLERANT = (

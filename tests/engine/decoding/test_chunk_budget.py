@@ -14,7 +14,8 @@ from fakes import TableTarget, make_sequence
 
 from engine.decoding.chunk_budget import FIRST, LEAST, Pace
 from engine.decoding.loop import Loop
-from engine.decoding.scheduler import Plan, Scheduler
+from engine.decoding.plan import Plan
+from engine.decoding.scheduler import Scheduler
 from engine.kv_cache.base import State
 from engine.targets.base import Body
 from engine.types import Event, Finished, Prefilling, Round
