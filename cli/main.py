@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 
-from cli.parser import parser, read_settings
+from cli.parser import Parser, parser, read_settings
 from cli.registry import COMMANDS, Command
-from engine.errors import DsparkError, UsageError
+from engine.errors import DsparkError, UsageError, did_you_mean
 
 ENV_TRACE = "DSPARK_TRACEBACK"
 
@@ -55,16 +54,27 @@ def _guarded(argv: list[str]) -> int:
 
 def _command(command: Command, argv: list[str]) -> int:
     module = import_module(command.module)
-    arguments = argparse.ArgumentParser(
+    arguments = Parser(
         prog=f"dspark-chat {command.name}",
         description=command.help[:1].upper() + command.help[1:] + ".",
-        allow_abbrev=False,
     )
     module.add_arguments(arguments)
     return int(module.run(arguments.parse_args(argv)) or 0)
 
 
+def _refuse_mistyped(argv: list[str]) -> None:
+    """A word by itself that is nearly a command is no question, and must not wait for a model to find that out.
+
+    Raises:
+        UsageError: with the nearest command.
+    """
+    alone = len(argv) == 1 or (len(argv) > 1 and argv[1].startswith("-"))
+    if alone and (hint := did_you_mean(argv[0], [c.name for c in COMMANDS], cutoff=0.75)):
+        raise UsageError(f"There is no command {argv[0]}.{hint} As a question it is written: dspark-chat -- {argv[0]}")
+
+
 def _chat(argv: list[str]) -> int:
+    _refuse_mistyped(argv)
     args = parser().parse_args(argv)
     config = read_settings(args)
     if not args.quiet:

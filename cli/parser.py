@@ -6,11 +6,12 @@ Imports no front end and no MLX, so that `--help` and `--version` answer at once
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, NoReturn
 
 from cli.registry import COMMANDS
 from engine import __version__
 from engine import config as settings
+from engine.errors import did_you_mean
 
 _EPILOG = """examples:
   dspark-chat                              chat in the terminal
@@ -20,16 +21,28 @@ _EPILOG = """examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """Takes options as they are spelt, and names the nearest one to a misspelling."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(allow_abbrev=False, **how)
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ") if message.startswith("unrecognized") else ""
+        names = [word.partition("=")[0] for word in unknown.split() if word.startswith("--")]
+        hints = "".join(did_you_mean(name, self._option_string_actions) for name in names)
+        super().error(f"{message}.{hints}" if hints else message)
+
+
+def parser() -> Parser:
     """The parser of `dspark-chat [options] [prompt]`."""
     commands = "\n".join(f"  {command.name:<11}{command.help}" for command in COMMANDS)
-    result = argparse.ArgumentParser(
+    result = Parser(
         prog="dspark-chat",
         usage="dspark-chat [options] [prompt ...]\n       dspark-chat COMMAND [options]",
         description="Chat with a local language model that decodes speculatively.",
         epilog=f"commands (each has its own --help):\n{commands}\n\n{_EPILOG}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     result.add_argument("prompt", nargs="*", help="answer this and end; without it, and on a terminal, chat")
     result.add_argument("--version", action="version", version=f"dspark-chat {__version__}")

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from engine import paths
 from engine.drafters import registry
-from engine.errors import UsageError
+from engine.errors import UsageError, did_you_mean
 from engine.types import Request, Sampling, parameters
 from engine.types.parameters import EVERY_API, About, about, check, kinds, parameter
 
@@ -230,7 +230,7 @@ def _table(file: Path) -> tuple[dict[str, Any], list[str]]:
     known = {setting.name for setting in settings()}
     # Tables belong to the front ends; plain entries are the engine's.
     unknown = [key for key, value in table.items() if key not in known and not isinstance(value, dict)]
-    return table, [f"{file.name}: there is no setting `{key}`." for key in unknown]
+    return table, [f"{file.name}: there is no setting `{key}`.{did_you_mean(key, known)}" for key in unknown]
 
 
 def convert(setting: Field[Any], value: Any, label: str = "") -> Any:

@@ -26,6 +26,8 @@ DsparkError                      1
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def human_bytes(count: float) -> str:
     """A size as every sentence and screen says it: 870 kB, 1.2 MB, 18 MB, 1.8 GB. Decimal units, as disks, model hubs
@@ -133,3 +135,14 @@ class EngineClosed(DsparkError):
 
 class Cancelled(DsparkError):
     exit_code = 130
+
+
+def did_you_mean(word: str, known: Iterable[str], sign: str = "", cutoff: float = 0.7) -> str:
+    """The way out of a misspelling, to be put behind a sentence: the nearest known name, or nothing when none is near.
+
+    sign: written before the name. cutoff: how alike they must be, 1 for equal.
+    """
+    import difflib  # only mistakes need it
+
+    near = difflib.get_close_matches(word.lower(), list(known), 1, cutoff)
+    return f" Did you mean {sign}{near[0]}?" if near else ""

@@ -7,7 +7,6 @@ A leading space or a second slash sends a slash as text.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import themes
 from engine import paths
 from engine.chat.images import picture_path
 from engine.chat.terminal_safe import one_line
-from engine.errors import DsparkError
+from engine.errors import DsparkError, did_you_mean
 from themes import Theme
 from tui import choices, clipboard, compare, export, importer, setting_commands
 from tui.chat import Chat
@@ -106,8 +105,7 @@ async def run(host: Host, text: str) -> Result:
     name, words = parsed
     command = find(name)
     if command is None:
-        near = difflib.get_close_matches(name, [c.name for c in COMMANDS], 1)
-        hint = f" Did you mean /{near[0]}?" if near else " /help lists them all."
+        hint = did_you_mean(name, [c.name for c in COMMANDS], "/") or " /help lists them all."
         return f"There is no command /{name}.{hint} Two slashes send it as text."
     try:
         if command.handler is None:

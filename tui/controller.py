@@ -12,6 +12,7 @@ from pathlib import Path
 from engine.chat.images import attached, described
 from engine.chat.prompt import build_request
 from engine.config import Config
+from engine.errors import did_you_mean
 from engine.types import Event, Failed, Finished, Prefilled, Round
 from tui.chat import Chat, Status, Turn
 from tui.engine_port import DrafterLike, EngineLike, Listener, TicketLike
@@ -166,8 +167,8 @@ class Controller:
             return "The model is not loaded yet."
         found = next((d for d in engine.drafters if d.name == name), None)
         if found is None:
-            known = ", ".join(d.name for d in engine.drafters)
-            return f"There is no drafter {name}; this model has {known}."
+            known = [d.name for d in engine.drafters]
+            return f"There is no drafter {name}; this model has {', '.join(known)}.{did_you_mean(name, known)}"
         if not found.available:
             return f"The drafter {name} cannot run: {found.reason or 'no reason given'}."
         engine.drafter = name

@@ -13,7 +13,7 @@ from engine import config as declared
 from engine import config_file, paths
 from engine.chat.terminal_safe import one_line
 from engine.config import MODEL, about, convert
-from engine.errors import UsageError
+from engine.errors import UsageError, did_you_mean
 from tui.controller import Controller
 from tui.settings import said
 
@@ -40,11 +40,9 @@ def read(name: str) -> dict[str, Any]:
     """
     preset = config_file.table(paths.settings_file(), TABLE).get(name)
     if not isinstance(preset, dict):
-        known = ", ".join(one_line(n) for n in names())
-        raise UsageError(
-            f"There is no preset {one_line(name)}; "
-            + (f"there are {known}." if known else "/preset save NAME makes one.")
-        )
+        known = [one_line(n) for n in names()]
+        there = f"there are {', '.join(known)}." if known else "/preset save NAME makes one."
+        raise UsageError(f"There is no preset {one_line(name)}; {there}{did_you_mean(name, known)}")
     values: dict[str, Any] = {}
     for key, value in preset.items():
         if key not in holds():

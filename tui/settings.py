@@ -12,7 +12,7 @@ from typing import Any
 from engine import config as declared
 from engine import config_file, paths
 from engine.config import Config, about, convert, flag, takes
-from engine.errors import UsageError
+from engine.errors import UsageError, did_you_mean
 from engine.types.parameters import About
 from tui.controller import Controller
 
@@ -47,7 +47,9 @@ def find(name: str) -> Field[Any]:
     for setting in declared.settings():
         if wanted in (setting.name, *about(setting).aliases):
             return setting
-    raise UsageError(f"There is no setting {name}; there are {', '.join(row.name for row in rows(Config()))}.")
+    known = [row.name for row in rows(Config())]
+    hint = did_you_mean(wanted.replace("_", "-"), known)
+    raise UsageError(f"There is no setting {name}; there are {', '.join(known)}.{hint}")
 
 
 def rows(config: Config, system: str | None = None) -> list[Row]:

@@ -9,7 +9,7 @@ from typing import Any
 from engine.drafters.base import Drafter
 from engine.drafters.chain import NONE, Chain
 from engine.drafters.prompt_lookup import Lookup, LookupSettings
-from engine.errors import UnknownDrafter
+from engine.errors import UnknownDrafter, did_you_mean
 from engine.types import DrafterInfo, Source
 
 HYBRID_LOOKUP = LookupSettings(min_n=4, max_n=5)
@@ -82,4 +82,6 @@ class DrafterSet:
             return self._chains[name]
         if name in self._refused:
             raise UnknownDrafter(f"Drafter '{name}' is not available: {self._refused[name].reason}")
-        raise UnknownDrafter(f"No drafter '{name}' is loaded; there are: {', '.join(self._chains)}.")
+        raise UnknownDrafter(
+            f"No drafter '{name}' is loaded; there are: {', '.join(self._chains)}.{did_you_mean(name, self._chains)}"
+        )

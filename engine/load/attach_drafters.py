@@ -14,7 +14,7 @@ from engine import hub, paths
 from engine.drafters import registry
 from engine.drafters.registry import PLAIN
 from engine.engine import Engine
-from engine.errors import DsparkError, UnknownDrafter, UnsupportedModel
+from engine.errors import DsparkError, UnknownDrafter, UnsupportedModel, did_you_mean
 from engine.hub import Found, Listener, Progress, Stop
 from engine.hub.catalog import Card
 from engine.targets.families.dense import MlxTarget
@@ -55,9 +55,10 @@ def check_name(found: Found, wanted: str, source: DrafterSource) -> None:
             "or use --drafter lookup."
         )
     if "/" not in mode or not source.fetch:
+        names = (*registry.names(), *(found.card.drafters if found.card else ()))
         raise UnknownDrafter(
             f"There is no drafter '{mode}'; give {', '.join(registry.names())}, a folder, a .gguf, "
-            "owner/name or owner/name/file.gguf."
+            f"owner/name or owner/name/file.gguf.{did_you_mean(mode, names)}"
         )
 
 

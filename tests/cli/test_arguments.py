@@ -120,6 +120,31 @@ def test_a_command_name_after_a_dash_dash_is_a_prompt(engine: FakeEngine):
     assert engine.messages[-1]["content"] == "models"
 
 
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["mdoels"], "Did you mean models?"),
+        (["serv", "--port", "80"], "Did you mean serve?"),
+        (["rcae"], "dspark-chat -- rcae"),
+        (["--tempreture", "0.3", "hi"], "Did you mean --temperature?"),
+        (["--max_tokens=3", "hi"], "Did you mean --max-tokens?"),
+        (["models", "--jsn"], "Did you mean --json?"),
+    ],
+)
+def test_what_is_nearly_a_command_or_an_option_is_refused_with_its_name(
+    engine: FakeEngine, argv: list[str], says: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(argv) == 2
+    assert says in capsys.readouterr().err
+    assert not engine.messages
+
+
+@pytest.mark.parametrize("argv", [["explain"], ["translate", "-q"], ["cars?"], ["mdoels", "are", "what?"]])
+def test_other_words_are_questions(engine: FakeEngine, argv: list[str]):
+    assert main(argv) == 0
+    assert engine.messages[-1]["content"] == " ".join(word for word in argv if word != "-q")
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_every_command_of_the_table_exists(command: Any):
     assert find_spec(command.module) is not None

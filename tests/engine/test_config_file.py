@@ -110,3 +110,11 @@ def test_every_refusal_names_the_setting_the_value_and_what_is_allowed() -> None
         assert f"`{setting.name}`" in text
         assert repr(word) in text
         assert config.takes(setting) in text
+
+
+def test_a_misspelt_entry_names_the_nearest_setting(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("tempreture = 0.5\nmystery = 1\n")
+    notes = config.read({}, file, {}).notes
+    assert notes[0] == "config.toml: there is no setting `tempreture`. Did you mean temperature?"
+    assert notes[1] == "config.toml: there is no setting `mystery`."

@@ -78,6 +78,9 @@ async def test_a_bad_value_names_the_key_the_value_and_what_is_allowed() -> None
         ("/set cap many", "cap takes a whole number between 0 and 64, auto, derived, full, not 'many'"),
         ("/set thinking perhaps", "thinking takes true or false, not 'perhaps'"),
         ("/set nonsense 1", "There is no setting nonsense; there are model, drafter"),
+        ("/set tempreture 1", "Did you mean temperature?"),
+        ("/sett", "Did you mean /set?"),
+        ("/drafter lokup", "Did you mean lookup?"),
     ):
         assert says in await host.do(text)
     assert kept() == {}

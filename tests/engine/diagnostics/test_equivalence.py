@@ -72,7 +72,10 @@ def test_lookup_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         opened(folder, drafter="dspark")
 
 
-@pytest.mark.parametrize(("wanted", "said"), [("bogus", "no drafter 'bogus'"), ("lookup+dflash", "No dflash drafter")])
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [("bogus", "no drafter 'bogus'"), ("lokup", "Did you mean lookup?"), ("lookup+dflash", "No dflash drafter")],
+)
 def test_a_drafter_that_cannot_be_is_refused_before_anything_is_loaded(
     folder: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, said: str
 ) -> None:
