@@ -24,6 +24,7 @@ from server.errors import ApiError, from_engine
 from server.generation.engine_holder import Holder
 from server.generation.response_store import Store
 from server.generation.service import Generation, Service
+from server.http.body import read_body
 from server.http.middleware import Guard
 from server.http.sse import EventStream, gone
 from server.metrics import Metrics
@@ -221,28 +222,3 @@ class App:
 def _left(generation: Generation) -> None:
     log.info("a client left before its answer was complete; its work is stopped")
     generation.cancel()
-
-
-async def read_body(request: Request, settings: Settings) -> bytes:
-    """The whole body, within the limits of size and time."""
-    encoding = request.headers.get("content-encoding", "identity").lower()
-    close = {"connection": "close"}
-    if encoding != "identity":
-        raise ApiError(
-            f"Content-Encoding '{encoding}' is not supported; send the body as it is.", status=415, headers=close
-        )
-    declared = request.headers.get("content-length", "0")
-    too_large = ApiError(f"The body exceeds {settings.max_body >> 20} MB.", "too_large", headers=close)
-    if not declared.isdigit() or int(declared) > settings.max_body:
-        raise too_large
-    parts, size = list[bytes](), 0
-    try:
-        async with asyncio.timeout(settings.body_timeout):
-            async for part in request.stream():
-                size += len(part)
-                if size > settings.max_body:
-                    raise too_large
-                parts.append(part)
-    except TimeoutError as error:
-        raise ApiError("The body did not arrive in time.", "timeout", headers=close) from error
-    return b"".join(parts)

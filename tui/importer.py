@@ -6,13 +6,13 @@ Knows no screen and no database.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from engine.chat.foreign_text import decoded, read_json, whole
 from engine.chat.terminal_safe import clean, one_line
 from engine.errors import UsageError
 from tui import turns_json
@@ -57,7 +57,7 @@ def read(path: Path) -> Chat:
         raise ImportRefused(f"{name} cannot be read: {reason}.") from error
     if b"\0" in data[:8192]:
         raise ImportRefused(f"{name} is no text.")
-    chat = parse(data.decode("utf-8-sig", "replace"), name)
+    chat = parse(decoded(data), name)
     chat.title = chat.title or one_line(path.stem)[:80]
     return chat
 
@@ -68,7 +68,7 @@ def parse(text: str, name: str = "The file") -> Chat:
     Raises:
         ImportRefused: with one sentence.
     """
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = whole(text).replace("\r\n", "\n").replace("\r", "\n")
     if text.lstrip()[:1] in ("{", "["):
         return _from_json(text, name)
     title, messages = _markdown(text)
@@ -89,8 +89,6 @@ def parse(text: str, name: str = "The file") -> Chat:
 def _from_json(text: str, name: str) -> Chat:
     try:
         data = _loads(text)
-    except RecursionError:
-        raise ImportRefused(f"{name} is nested too deeply to be a chat.") from None
     except ValueError as error:
         raise ImportRefused(f"{name} is not valid JSON: {one_line(str(error))}.") from None
     if isinstance(data, dict) and isinstance(data.get("turns"), list):
@@ -110,12 +108,12 @@ def _from_json(text: str, name: str) -> Chat:
 def _loads(text: str) -> Any:
     """One value, or a value a line."""
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError:
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) < 2 or not lines[0].rstrip().endswith("}"):
             raise
-        return [json.loads(line) for line in lines]
+        return [read_json(line) for line in lines]
 
 
 def _messages(data: Any) -> list[Message]:

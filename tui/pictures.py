@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.chat.history import picture_note
 from engine.chat.images import Picture, attached, check_pictures, described, read_picture
 from engine.errors import DsparkError, PictureUnreadable
 from tui.engine_port import EngineLike
@@ -52,7 +53,7 @@ class Album:
         """Messages with pictures in their places, and the pictures in order.
 
         A picture of an earlier message is the one that was sent, whatever happened to its file; after a restart it is
-        read again, and named in words when it is gone.
+        read again. When it is gone, or the model reads text only, it is named in words.
 
         Raises:
             ImageUnsupported, PictureUnreadable: for the last message.
@@ -68,12 +69,14 @@ class Album:
             last = i == len(messages) - 1
             content: list[dict[str, Any]] = []
             for part in parts:
-                picture = self._picture(i, text, part, last) if isinstance(part, Path) else None
+                picture = None
+                if isinstance(part, Path) and (vision or last):
+                    picture = self._picture(i, text, part, last)
                 if picture is not None:
                     pictures.append(picture)
                     content.append({"type": "image"})
                 else:
-                    content.append({"type": "text", "text": part if isinstance(part, str) else f"[{part.name}]"})
+                    content.append({"type": "text", "text": part if isinstance(part, str) else picture_note(part.name)})
             out.append({**message, "content": content})
         if not vision:
             check_pictures(model, None, pictures)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.chat.foreign_text import whole
 from engine.errors import DsparkError
 from tui.chat import Chat, Turn
 from tui.records import dump_answer, load_answer
@@ -157,23 +158,24 @@ class Store:
                 "INSERT INTO chats (id, title, first, system, model, created, updated, head) VALUES (?,?,?,?,?,?,?,?) "
                 "ON CONFLICT (id) DO UPDATE SET first = excluded.first, system = excluded.system, "
                 "model = excluded.model, updated = excluded.updated, head = excluded.head",
-                head,
+                _whole(head),
             )
             db.execute(
                 "INSERT INTO turns (id, chat, parent, created, user, images, text, prov, status, error, meta, rounds) "
                 "VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET text = excluded.text, "
                 "prov = excluded.prov, status = excluded.status, error = excluded.error, meta = excluded.meta, "
                 "rounds = excluded.rounds",
-                row,
+                _whole(row),
             )
             if over and self._searches:
                 db.execute("DELETE FROM search WHERE turn = ?", (turn.id,))
-                db.execute("INSERT INTO search VALUES (?,?,?,?)", (turn.id, chat.id, turn.user, data["text"]))
+                found = (turn.id, chat.id, turn.user, data["text"])
+                db.execute("INSERT INTO search VALUES (?,?,?,?)", _whole(found))
 
         self._jobs.put(job)
 
     def rename(self, id: str, title: str) -> None:
-        self._jobs.put(lambda db: db.execute("UPDATE chats SET title = ? WHERE id = ?", (title, id)) and None)
+        self._jobs.put(lambda db: db.execute("UPDATE chats SET title = ? WHERE id = ?", (whole(title), id)) and None)
 
     def delete(self, id: str) -> None:
         """Out of the list; `restore` brings it back."""
@@ -201,7 +203,8 @@ class Store:
                     job(db)
                     db.execute("COMMIT")
                     self.failed = ""
-                except sqlite3.Error as error:  # a full disk, a lock held too long: the app says it, the chat goes on
+                # A full disk, a lock held too long: the app says it. A thread that died would lose chats in silence.
+                except Exception as error:  # noqa: BLE001
                     self.failed = f"The chat is not saved: {error}."
                     if db.in_transaction:
                         db.execute("ROLLBACK")
@@ -221,6 +224,7 @@ class Store:
 
     def search(self, text: str, limit: int = 200) -> list[ChatRow]:
         """Chats in whose title or turns the words occur, newest first."""
+        text = whole(text)
         words = text.split()
         if not words:
             return self.list(limit)
@@ -287,3 +291,8 @@ class Store:
         while (row := self._one(sql, (chat, turn))) is not None:
             turn = str(row["id"])
         return turn
+
+
+def _whole(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What SQLite can store: it takes no half of a surrogate pair."""
+    return tuple(whole(v) if isinstance(v, str) else v for v in values)

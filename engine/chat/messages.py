@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from engine.chat.history import readable_calls, tools_as_text
+
 Message = Mapping[str, Any]
 JOIN = "\n\n"
 SYSTEM_ROLES = ("system", "developer")
@@ -23,8 +25,14 @@ def normal(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def forms(messages: Sequence[Message]) -> Iterator[list[dict[str, Any]]]:
     """The conversation from its natural shape to the plainest: neighbours of one role joined, then the system message
-    as part of the first user turn."""
+    as part of the first user turn, and all that with calls and their results as text."""
     base = normal(messages)
+    yield from _plainer(base)
+    if any(m["role"] == "tool" or m.get("tool_calls") for m in base):
+        yield from _plainer(tools_as_text(base))
+
+
+def _plainer(base: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     yield base
     joined = _join_neighbours(base)
     if joined != base:
@@ -56,27 +64,7 @@ def _plain(message: Message) -> dict[str, Any]:
     role = str(out.get("role", "user"))
     out["role"] = "system" if role in SYSTEM_ROLES else role
     out["content"] = text_of(out.get("content"))
-    calls = out.get("tool_calls")
-    if calls:
-        out["tool_calls"] = [_call(c) for c in calls]
-    elif "tool_calls" in out:
-        del out["tool_calls"]
-    return out
-
-
-def _call(call: Message) -> dict[str, Any]:
-    """Templates iterate over arguments, clients send them as a JSON string."""
-    out = dict(call)
-    function = dict(out.get("function") or {})
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        try:
-            read = json.loads(arguments or "{}")
-        except ValueError:
-            read = arguments
-        function["arguments"] = read if isinstance(read, dict) else arguments
-    out["function"] = function
-    return out
+    return readable_calls(out)
 
 
 def _add(text: str, message: dict[str, Any], *, before: bool) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from typing import Any, cast
 
 from engine.chat.messages import SYSTEM_ROLES, Message, forms
 from engine.chat.reasoning import Segment, Style, ThinkSplitter, closing, opened, style_of
-from engine.chat.reply_cache import MARK, Replies
+from engine.chat.reply_cache import Replies
+from engine.chat.spelt_tokens import SpeltTokens
 from engine.chat.stable_prefix import Probe, common, probe
 from engine.errors import UsageError
 
@@ -31,8 +32,6 @@ PLAIN = (
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
 """For checkpoints without a template."""
-_ESCAPE = "\ue0f0"
-"""Private-use mark around what a message says literally although it is spelt like a control token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class ChatFormat:
         self.source = str(template or self._template)
         """The template's text."""
         self.style: Style = style_of(self.source)
-        self._specials = _special_pattern(tokenizer)
+        self._spelt = SpeltTokens(tokenizer, self._plain)
         self._probes: dict[tuple[bool | None, str | None], Probe] = {}
         self._heads: dict[str, list[int]] = {}
         self._replies = Replies(self._plain, self._decode)
@@ -141,7 +140,7 @@ class ChatFormat:
         pieces = self._replies.split(text)
         if pieces is None:
             return None
-        return [t for p in pieces for t in (self._encode(p) if isinstance(p, str) else p)]
+        return [t for p in pieces for t in (self._spelt.encode(p) if isinstance(p, str) else p)]
 
     def _text(
         self,
@@ -158,8 +157,9 @@ class ChatFormat:
         if tools and "tools" not in self.source:
             raise UsageError("The model's chat template has no place for tools; ask without them.")
         error: Exception | None = None
+        options, tools = self._spelt.guard(options), self._spelt.guard(tools)
         for form in forms(messages):
-            guarded = [self._guard(m) for m in form]
+            guarded: list[Message] = [*self._spelt.guard(form)]
             known = guarded if fresh else [self._mark(m) for m in guarded]
             for attempt in self._attempts(options, effort):
                 try:
@@ -195,22 +195,6 @@ class ChatFormat:
             **options,
         )
 
-    def _guard(self, message: Message) -> Message:
-        """Mark control tokens that a person merely spelt, so that they stay text."""
-        content = message.get("content")
-        if isinstance(content, list):
-            # Beside a picture the text is one of several parts; a spelt placeholder must not become a second picture.
-            parts = cast("list[Message]", content)
-            texts = [{**p, "text": self._escape(p["text"])} if isinstance(p.get("text"), str) else p for p in parts]
-            return {**message, "content": texts}
-        return {**message, "content": self._escape(content)} if isinstance(content, str) else message
-
-    def _escape(self, text: str) -> str:
-        text = text.replace(_ESCAPE, "").replace(MARK, "")
-        if self._specials is None:
-            return text
-        return self._specials.sub(lambda m: f"{_ESCAPE}{m[0]}{_ESCAPE}", text)
-
     def _mark(self, message: Message) -> Message:
         """Put a number in the place of an answer whose tokens are known."""
         content = message.get("content")
@@ -218,16 +202,6 @@ class ChatFormat:
             return message
         marked = self._replies.mark(content)
         return message if marked == content else {**message, "content": marked}
-
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = []
-        for i, piece in enumerate(text.split(_ESCAPE)):
-            if i % 2:
-                # Cut in two it is spelt, not meant.
-                ids += self._plain(piece[:1]) + self._plain(piece[1:])
-            elif piece:
-                ids += self._plain(piece)
-        return ids
 
     def _plain(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False))
@@ -309,14 +283,6 @@ class ChatFormat:
                 self._heads.clear()
             self._heads[key] = one[: common(one, two)]
         return common(ids, self._heads[key])
-
-
-def _special_pattern(tokenizer: Any) -> re.Pattern[str] | None:
-    """Matches every control token of a vocabulary."""
-    added: Mapping[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
-    names = {str(t.content) for t in added.values() if t.special} | set(getattr(tokenizer, "all_special_tokens", []))
-    longest_first = sorted(names - {""}, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
 
 def _leaves_out(messages: Sequence[Message], text: str) -> bool:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from server.api.base import decode
 from server.errors import ApiError, bad
 from server.generation.service import Service
+from server.http.body import read_body
 from server.types import Chat
 
 
@@ -118,7 +119,7 @@ class Admin:
 
     async def load(self, request: Request) -> Response:
         self._allow()
-        wanted = decode(await request.body(), _Load)
+        wanted = decode(await read_body(request, self._service.settings), _Load)
         options = {k: v for k, v in msgspec.structs.asdict(wanted).items() if k != "model" and v is not None}
         if not wanted.model:
             raise bad("model: must not be empty.", "model")

@@ -1,6 +1,7 @@
-"""Pieces of message content that all dialects share: pictures, joined text, tool calls for templates.
+"""Pieces of message content that all dialects share: blocks, pictures, joined text, tool calls for templates.
 
-Fetches nothing: a picture must be in the request.
+What has happened is read by the rule of engine/chat/history.py: it never fails, what cannot be read is a note. Fetches
+nothing: a picture must be in the request.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from server.errors import bad
+import msgspec
+
+from engine.chat.history import note, picture_note
+from server.errors import ApiError, bad, from_validation
 from server.types import Image, Message
 
 _DATA_URI = re.compile(r"data:(image/[\w.+-]+)?(?:;[\w=.-]+)*;base64,", re.IGNORECASE)
@@ -33,11 +37,56 @@ def image_from_base64(data: str, media_type: str, param: str) -> Image:
         raise bad(f"{param}: the image is not valid base64.", param) from error
 
 
-def picture(uri: str, param: str, images: list[Image]) -> Image:
-    """A picture of a message, counted among the request's."""
-    image = image_from_uri(uri, param)
+def picture(load: Callable[[], Image], images: list[Image], *, past: bool) -> str | Image:
+    """A picture of a message, counted among the request's; a note for one that has happened and cannot be read."""
+    try:
+        image = load()
+    except ApiError:
+        if not past:
+            raise
+        return picture_note("")
     images.append(image)
     return image
+
+
+def read_block(raw: Any, kinds: Mapping[str, type[Any]], path: str, *, past: bool) -> Any:
+    """A block as the one of `kinds` that its type names; a note, which is a string, for one that has happened and is
+    none of them.
+
+    Raises:
+        ApiError: the block belongs to the message that is being sent.
+    """
+    kind = raw.get("type") if isinstance(raw, dict) else None
+    wanted = kinds.get(kind) if isinstance(kind, str) else None
+    if wanted is not None:
+        try:
+            return msgspec.convert(raw, wanted)
+        except msgspec.ValidationError as error:
+            if not past:
+                raise at_path(error, path) from error
+    if past:
+        return raw if isinstance(raw, str) else note(raw)
+    if kind is None:
+        raise bad(f"{path}.type: is missing.", f"{path}.type")
+    raise bad(f"{path}.type: '{kind}' cannot be read here; send {', '.join(kinds)}.", f"{path}.type")
+
+
+def at_path(error: Exception, path: str) -> ApiError:
+    """A decoder's complaint about something inside `path`."""
+    found = from_validation(str(error))
+    where = f"{path}.{found.param}" if found.param else path
+    return bad(f"{path}.{found.message}" if found.param else f"{path}: {found.message}", where)
+
+
+def blocks(given: Any, path: str, *, past: bool) -> list[Any] | str:
+    """Content that is a text or a list of blocks; of what has happened, whatever it is."""
+    if given is None and past:
+        return ""
+    if isinstance(given, str | list):
+        return given
+    if past:
+        return note(given)
+    raise bad(f"{path}: Expected `string | array`.", path)
 
 
 def content(parts: Sequence[str | Image]) -> str | list[dict[str, Any]]:
@@ -47,17 +96,9 @@ def content(parts: Sequence[str | Image]) -> str | list[dict[str, Any]]:
     return [{"type": "text", "text": p} if isinstance(p, str) else {"type": "image"} for p in parts]
 
 
-def tool_call(call_id: str, name: str, arguments: str | dict[str, Any]) -> dict[str, Any]:
-    """A call in the shape that templates read: arguments as an object where they are one."""
-    value: Any = arguments
-    if isinstance(arguments, str):
-        try:
-            value = json.loads(arguments or "{}")
-        except ValueError:
-            value = arguments
-        if not isinstance(value, dict):
-            value = arguments
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": value}}
+def tool_call(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
+    """A call as it was made; what of it templates can read is decided where they are used."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def beginning(messages: Sequence[Message]) -> str:
@@ -91,7 +132,9 @@ def name_results(messages: list[Message]) -> list[Message]:
     names: dict[str, str] = {}
     for message in messages:
         for call in message.get("tool_calls") or ():
-            names[call["id"]] = call["function"]["name"]
+            function = call.get("function")
+            if isinstance(function, dict) and isinstance(call.get("id"), str):
+                names[call["id"]] = str(function.get("name", ""))
         if message["role"] == "tool" and not message.get("name") and message.get("tool_call_id") in names:
             message["name"] = names[message["tool_call_id"]]
     return messages

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from engine.chat.history import readable_calls, tools_as_text
 from engine.chat.reasoning import closing
 from engine.chat.template import ThinkSplitter
 from engine.engine import Engine
@@ -19,7 +20,7 @@ from engine.sampling.thinking_budget import ReasoningLimit
 from engine.types import Processor
 from server.errors import bad
 from server.tool_calls import family_of
-from server.tool_calls.grammar import forced, taught, untaught
+from server.tool_calls.grammar import forced, taught
 from server.types import Chat, Message, Tool
 
 _grammars: weakref.WeakKeyDictionary[Engine, Grammars] = weakref.WeakKeyDictionary()
@@ -33,7 +34,7 @@ def conversation(engine: Engine, chat: Chat) -> tuple[list[Message], dict[str, A
     shapes: list[dict[str, Any]] | None = [t.template() for t in tools] or None
     if "tools" not in engine.format.source:
         shapes = None
-        messages = untaught(messages)
+        messages = tools_as_text([readable_calls(m) for m in messages])
         if tools:
             messages = _with_system(messages, taught(tools))
     return messages, {"tools": shapes, "extra": chat.template_kwargs or None}

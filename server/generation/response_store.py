@@ -26,6 +26,19 @@ class Store:
         response, items = self._find(response_id)
         return [*items, *response["output"]]
 
+    def item(self, item_id: str, param: str) -> dict[str, Any]:
+        """An item of the output or the input of any response that is kept, the newest first."""
+        for response, items in reversed(self._kept.values()):
+            for item in (*response["output"], *items):
+                if item.get("id") == item_id:
+                    return item
+        raise ApiError(
+            f"{param}: there is no item '{item_id}' here; its response was not stored, or is gone.",
+            "not_found",
+            param=param,
+            code="item_not_found",
+        )
+
     def drop(self, response_id: str) -> None:
         self._find(response_id)
         del self._kept[response_id]

@@ -15,10 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.chat.images import read_picture
+from engine.chat.history import without_pictures
+from engine.chat.images import Picture, read_picture
 from engine.chat.prompt import build_request, continue_ids
 from engine.engine import Engine
-from engine.errors import ImageUnsupported
+from engine.errors import DsparkError, ImageUnsupported
 from engine.types import Request
 from server.errors import ApiError, bad, from_engine, too_long
 from server.generation import prompt as forcing
@@ -30,7 +31,7 @@ from server.generation.logprobs import TokenBytes
 from server.metrics import Metrics
 from server.settings import Settings
 from server.tool_calls import FAMILIES, family_of
-from server.types import Broken, Chat, Delta, fresh_id
+from server.types import Broken, Chat, Delta, Message, fresh_id
 
 log = logging.getLogger("dspark.server")
 
@@ -91,6 +92,35 @@ def _short(chat: Chat) -> bool:
         return False
     texts = [chat.prompt, *(m.get("content") for m in chat.messages)]
     return all(isinstance(t, str | None) for t in texts) and sum(len(t or "") for t in texts) <= SHORT_CHARACTERS
+
+
+def _pictures(engine: Engine, chat: Chat) -> tuple[list[Message], list[Picture]]:
+    """Messages and the pictures in them that the model is shown. What has happened is no reason to refuse: a picture
+    that cannot be read there, or that the model cannot see, is a note.
+
+    Raises:
+        ImageUnsupported, PictureUnreadable: a picture of the message that is being sent.
+    """
+    found: list[Picture | DsparkError] = []
+    for i, image in enumerate(chat.images, 1):
+        try:
+            if not engine.spec.vision:
+                raise ImageUnsupported(
+                    f"The model {engine.spec.name} reads text only and the request has images; leave the images out "
+                    "or load a model that sees."
+                )
+            found.append(read_picture(image.data, f"Image {i}"))
+        except DsparkError as error:
+            found.append(error)
+    usable = [isinstance(f, Picture) for f in found]
+    messages, kept = without_pictures(chat.messages, [""] * len(found), usable.__getitem__)
+    pictures: list[Picture] = []
+    for number in kept:
+        picture = found[number]
+        if isinstance(picture, DsparkError):
+            raise picture
+        pictures.append(picture)
+    return messages, pictures
 
 
 class Service:
@@ -183,11 +213,6 @@ class Service:
     def _prepared(self, chat: Chat, counting: bool) -> Prepared:
         engine = self.engine(chat.model)
         try:
-            if chat.images and not engine.spec.vision:
-                raise ImageUnsupported(
-                    f"The model {engine.spec.name} reads text only and the request has images; leave the images out "
-                    "or load a model that sees."
-                )
             request, splitter = self._built(engine, chat)
             prompt, limit = list(request.prompt), engine.spec.context
             if not counting and len(prompt) >= limit:
@@ -214,7 +239,7 @@ class Service:
         more["conversation"] = chat.conversation or beginning(chat.messages)
         if chat.prompt is not None:
             return continue_ids(engine, self._ids(engine, chat.prompt), config, **more), Plain()
-        pictures = [read_picture(image.data, f"Image {i}") for i, image in enumerate(chat.images, 1)]
+        chat.messages, pictures = _pictures(engine, chat)
         messages, template = forcing.conversation(engine, chat)
         built = build_request(engine, messages, config, pictures, template=template, **more)
         return built.request, built.splitter

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
@@ -29,7 +30,20 @@ PUBLIC = frozenset({"/", "/health"})
 DRAIN_BYTES = 65_536
 DRAIN_SECONDS = 0.5
 METHODS = "GET, POST, DELETE, OPTIONS"
-ALLOWED_HEADERS = "authorization, content-type, x-api-key, anthropic-version, anthropic-beta, x-dspark"
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+CONTAINER_HOSTS = frozenset(
+    {
+        "host.docker.internal",
+        "gateway.docker.internal",
+        "kubernetes.docker.internal",
+        "host.containers.internal",
+        "host.lima.internal",
+        "host.orb.internal",
+        "host.minikube.internal",
+    }
+)
+"""What containers and virtual machines call the machine that they run on. `.internal` is reserved for private use: no
+stranger's name server can rebind one of these."""
 
 
 Envelope = Callable[[str, ApiError], bytes]
@@ -61,7 +75,7 @@ class Guard:
         self._envelope = envelope
         self._key_headers = frozenset(key_headers)
         self._settings = settings
-        self._hosts = {h.lower() for h in (settings.host, *settings.allowed_hosts)}
+        self._hosts = CONTAINER_HOSTS | {h.lower() for h in (settings.host, *settings.allowed_hosts)}
         # Digests have one length, so that comparing them tells nothing about a key's.
         self._keys = [hashlib.sha256(k.encode()).digest() for k in settings.keys]
 
@@ -81,7 +95,8 @@ class Guard:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 if allowed_origin:
-                    message = {**message, "headers": [*message["headers"], *_cors(allowed_origin)]}
+                    cors = _cors(allowed_origin, headers.get("access-control-request-headers", ""))
+                    message = {**message, "headers": [*message["headers"], *cors]}
             await send(message)
 
         try:
@@ -102,12 +117,16 @@ class Guard:
         if sum(len(k) + len(v) for k, v in scope["headers"]) > self._settings.max_header:
             raise ApiError("The request's headers are too large.", status=431)
         if not self._host_allowed(headers.get("host", "")):
+            name = ascii(host_of(headers.get("host", ""))[:200])[1:-1]
             raise ApiError(
-                "This Host is not served here; start the server with --allowed-host to add it.", "permission"
+                f"The Host '{name}' is not served here; start the server with --allowed-host {name} to add it.",
+                "permission",
             )
         if origin and not allowed_origin:
+            name = ascii(origin[:200])[1:-1]
             raise ApiError(
-                "This Origin may not use the server; start it with --allowed-origin to add it.", "permission"
+                f"The Origin '{name}' may not use the server; start it with --allowed-origin {name} to add it.",
+                "permission",
             )
         if scope["method"] != "OPTIONS" and scope["path"] not in PUBLIC:
             self._authenticate(headers)
@@ -156,13 +175,18 @@ def _matches(given: Iterable[str], keys: list[bytes]) -> bool:
     return found
 
 
-def _cors(origin: str) -> list[tuple[bytes, bytes]]:
-    return [
+def _cors(origin: str, asked: str) -> list[tuple[bytes, bytes]]:
+    """An origin that may use the server may send what headers it likes: clients add new ones with every release."""
+    headers = [
         (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
-        (b"vary", b"Origin"),
+        (b"vary", b"Origin, Access-Control-Request-Headers"),
         (b"access-control-allow-methods", METHODS.encode()),
-        (b"access-control-allow-headers", ALLOWED_HEADERS.encode()),
+        (b"access-control-expose-headers", b"*"),
+        (b"access-control-allow-private-network", b"true"),
     ]
+    names = [name.strip() for name in asked.split(",")]
+    wanted = ", ".join(name for name in names if _HEADER_NAME.fullmatch(name))
+    return [*headers, (b"access-control-allow-headers", wanted.encode())] if wanted else headers
 
 
 async def _preflight(send: Send) -> None:

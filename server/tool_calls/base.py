@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
+from engine.chat.foreign_text import read_json, whole
 from server.types import CallArguments, CallEnd, CallStart, Delta, Text, Tool, fresh_id
 
 Reading = Generator[None, None, Any]
@@ -275,7 +276,7 @@ def _read_json(text: str) -> Any:
     stripped = text.strip()
     if stripped in words:
         return words[stripped]
-    value = json.loads(stripped)
+    value = read_json(stripped)
     if isinstance(value, float) and value != value:
         raise ValueError(stripped)
     return value
@@ -302,12 +303,12 @@ def coerce(text: str, schema: Mapping[str, Any] | None) -> Any:
 
 
 def dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return whole(json.dumps(value, ensure_ascii=False))
 
 
 def quoted(text: str) -> str:
     """The inside of a JSON string."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return dump(text)[1:-1]
 
 
 ParserFactory = Callable[[Sequence[Tool], str], ToolParser]

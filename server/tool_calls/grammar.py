@@ -192,25 +192,3 @@ def taught(tools: Sequence[Tool]) -> str:
         "To call one, answer with nothing but a JSON object in tags:\n"
         '<tool_call>\n{"name": <name>, "arguments": <arguments object>}\n</tool_call>'
     )
-
-
-def untaught(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Calls and results as plain text, for a template that would drop them."""
-    out: list[dict[str, Any]] = []
-    for message in messages:
-        plain = {k: v for k, v in message.items() if k not in ("tool_calls", "tool_call_id", "name")}
-        if message.get("tool_calls"):
-            calls = "\n".join(
-                f"<tool_call>\n{json.dumps(c['function'], ensure_ascii=False)}\n</tool_call>"
-                for c in message["tool_calls"]
-            )
-            plain["content"] = "\n".join(t for t in (message.get("content") or "", calls) if t)
-        if message["role"] == "tool":
-            plain = {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
-        last = out[-1] if out else None
-        both = last is not None and last["role"] == plain["role"] == "user"
-        if last is not None and both and isinstance(last["content"], str) and isinstance(plain["content"], str):
-            last["content"] += "\n" + plain["content"]
-            continue
-        out.append(plain)
-    return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 
+from engine.chat.foreign_text import read_json
 from server.tool_calls.base import NotACall, Reading, Source, ToolParser, dump
 
 
@@ -64,13 +65,13 @@ class HermesParser(ToolParser):
                 break
             yield from source.accept(",")
             yield from source.space()
-            key = json.loads((yield from json_string(source)))
+            key = read_json((yield from json_string(source)))
             yield from source.space()
             if not (yield from source.accept(":")):
                 raise NotACall
             yield from source.space()
             if key == "name":
-                name = json.loads((yield from json_string(source)))
+                name = read_json((yield from json_string(source)))
                 self.begin(name)
             elif key in ("arguments", "parameters") and not sent:
                 kept = yield from self._arguments(live=bool(name))
@@ -85,9 +86,9 @@ class HermesParser(ToolParser):
     def _arguments(self, *, live: bool) -> Generator[None, None, str]:
         """The arguments' JSON: streamed when the name is known, else returned. A string that holds JSON is opened."""
         if (yield from self._source.at('"')):
-            text = json.loads((yield from json_string(self._source)))
+            text = read_json((yield from json_string(self._source)))
             try:
-                return dump(json.loads(text))
+                return dump(read_json(text))
             except ValueError:
                 return dump(text)
         if live:

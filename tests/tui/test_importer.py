@@ -178,3 +178,11 @@ def test_any_json_is_a_chat_or_a_sentence(data: Any) -> None:
 def test_any_text_is_a_chat_or_a_sentence(text: str) -> None:
     with suppress(ImportRefused):
         assert importer.parse(f"User: {text}").turns
+
+
+def test_n04_half_a_surrogate_pair_in_a_file_becomes_a_replacement(tmp_path: Path) -> None:
+    path = tmp_path / "chat.json"
+    path.write_bytes(b'[{"role": "user", "content": "ab\\ud83d cd"}, {"role": "assistant", "content": "\xed\xa0\xbd"}]')
+    turn = importer.read(path).turns[0]
+    assert turn.user == "ab\ufffd cd"
+    assert turn.answer.text.strip("\ufffd") == ""

@@ -110,6 +110,20 @@ def test_a_picture_that_is_gone_after_a_restart_is_named_in_words(tmp_path: Path
     assert {"type": "text", "text": "[cat.png]"} in placed[0]["content"]
 
 
+def test_n12_a_picture_of_an_earlier_turn_is_a_note_for_a_text_model(tmp_path: Path) -> None:
+    path = save(tmp_path / "cat.png", "red")
+    messages = [
+        {"role": "user", "content": f"@{path} what colour?"},
+        {"role": "assistant", "content": "Red."},
+        {"role": "user", "content": "sure?"},
+    ]
+    placed, pictures = Album().place(messages, "m", False)
+    assert not pictures
+    assert str(placed).count("[cat.png]") == 1
+    with pytest.raises(ImageUnsupported):
+        Album().place(messages[:1], "m", False)
+
+
 def test_a_text_model_refuses_by_name(tmp_path: Path) -> None:
     made, engine = controller(vision=False)
     events = say(made, f"what is @{save(tmp_path / 'cat.png', 'red')} ?")

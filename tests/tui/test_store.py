@@ -215,3 +215,22 @@ def test_ten_thousand_chats_open_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(store.list()) == 200
     assert 0 < steps < 30 * 10_000, "of the database: it looks at each chat, and into none"
     store.close()
+
+
+def test_n04_half_a_surrogate_pair_is_saved_and_the_store_goes_on(store: Store) -> None:
+    chat = saved(store, ("ab\ud83d cd", "fine \udc00"), title="t\ud83d")
+    found = store.load(chat.id)
+    assert (found.turns[0].user, found.turns[0].answer.text, found.title) == ("ab\ufffd cd", "fine \ufffd", "t\ufffd")
+    assert store.search("ab\ud83d")
+    store.rename(chat.id, "\ud83d")
+    assert not store.failed
+
+
+def test_a_fault_in_a_write_is_said_and_the_next_write_is_done(store: Store) -> None:
+    def fault(_: sqlite3.Connection) -> None:
+        raise RuntimeError("odd")
+
+    store._jobs.put(fault)
+    assert store.settle()
+    chat = saved(store, ("still", "here"))
+    assert store.load(chat.id).turns[0].answer.text == "here"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from engine.chat.foreign_text import read_json
 from engine.types import Usage
 from server.api.dialect import Identity
 from server.errors import ApiError, Kind
@@ -54,7 +54,7 @@ def reason_of(done: Done | None, calls: bool) -> tuple[str, str | None]:
 
 def _input(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text or "{}")
+        value = read_json(text or "{}")
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {"value": value}

@@ -7,15 +7,27 @@ conversation is the same prompt on every turn.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
+from engine.chat.history import happened, note
 from engine.chat.template import EFFORTS
 from server.api.base import decode
 from server.api.dialect import Context
 from server.errors import bad
-from server.generation.content import content, image_from_base64, image_from_uri, merge_calls, name_results, tool_call
+from server.generation.content import (
+    blocks,
+    content,
+    image_from_base64,
+    image_from_uri,
+    merge_calls,
+    name_results,
+    picture,
+    read_block,
+    tool_call,
+)
 from server.types import (
     Chat,
     Format,
@@ -63,6 +75,12 @@ class _Document(msgspec.Struct, tag="document"):
     title: str | None = None
 
 
+class _SearchResult(msgspec.Struct, tag="search_result"):
+    content: list[_Text]
+    source: str = ""
+    title: str = ""
+
+
 class _ToolUse(msgspec.Struct, tag="tool_use"):
     id: str
     name: str
@@ -71,8 +89,8 @@ class _ToolUse(msgspec.Struct, tag="tool_use"):
 
 class _ToolResult(msgspec.Struct, tag="tool_result"):
     tool_use_id: str
-    content: str | list[_Text | _Image | _Document] | None = None
-    is_error: bool | None = False
+    content: Any = None
+    is_error: Any = False
 
 
 class _Thinking(msgspec.Struct, tag="thinking"):
@@ -83,12 +101,26 @@ class _Redacted(msgspec.Struct, tag="redacted_thinking"):
     data: str = ""
 
 
-_Block = _Text | _Image | _Document | _ToolUse | _ToolResult | _Thinking | _Redacted
+_SHOWN: dict[str, type[Any]] = {
+    "text": _Text,
+    "image": _Image,
+    "document": _Document,
+    "search_result": _SearchResult,
+}
+_GIVEN: dict[str, type[Any]] = {**_SHOWN, "tool_result": _ToolResult}
+_SAID: dict[str, type[Any]] = {
+    "text": _Text,
+    "tool_use": _ToolUse,
+    "thinking": _Thinking,
+    "redacted_thinking": _Redacted,
+}
 
 
 class _Message(msgspec.Struct):
+    """Loose where earlier turns are concerned: they are read by the rule of engine/chat/history.py."""
+
     role: Literal["user", "assistant", "system"]
-    content: str | list[_Block]
+    content: Any = None
 
 
 class _Tool(msgspec.Struct):
@@ -177,8 +209,8 @@ def _chat(request: _Count) -> Chat:
     system = _system(request.system)
     if system:
         messages.append({"role": "system", "content": system})
-    for i, message in enumerate(request.messages):
-        messages += _messages(message, f"messages[{i}]", images)
+    for i, past in enumerate(happened([m.role for m in request.messages])):
+        messages += _messages(request.messages[i], f"messages[{i}]", images, past)
     tools = tuple(
         Tool(t.name, t.description or "", t.input_schema)
         for t in request.tools or ()
@@ -211,62 +243,67 @@ def _system(given: str | list[_Text] | None) -> str:
     return "\n\n".join(b.text for b in given if not _BILLING.fullmatch(b.text) and b.text)
 
 
-def _messages(message: _Message, path: str, images: list[Image]) -> list[Message]:
-    if isinstance(message.content, str):
-        return [{"role": message.role, "content": message.content}]
+def _messages(message: _Message, path: str, images: list[Image], past: bool) -> list[Message]:
+    given = blocks(message.content, f"{path}.content", past=past)
+    if isinstance(given, str):
+        return [{"role": message.role, "content": given}]
     if message.role == "assistant":
-        return [_assistant(message.content)]
+        return [_assistant([read_block(raw, _SAID, path, past=True) for raw in given])]
     results: list[Message] = []
     parts: list[str | Image] = []
-    for i, block in enumerate(message.content):
+    for i, raw in enumerate(given):
         where = f"{path}.content[{i}]"
+        block = read_block(raw, _GIVEN, where, past=past)
         if isinstance(block, _ToolResult):
             results.append(_result(block, where, images))
-        elif isinstance(block, _Text | _Image | _Document):
-            parts.append(_part(block, where, images))
-        elif message.role == "user" and isinstance(block, _ToolUse):
-            raise bad(f"{where}.type: tool_use belongs to an assistant message.", f"{where}.type")
+        else:
+            parts.append(_part(block, where, images, past))
     # Templates want results directly behind the call, whatever the client put first.
     return results + ([{"role": message.role, "content": content(parts)}] if parts or not results else [])
 
 
-def _assistant(blocks: list[_Block]) -> Message:
-    message: Message = {"role": "assistant", "content": "".join(b.text for b in blocks if isinstance(b, _Text))}
-    reasoning = "".join(b.thinking for b in blocks if isinstance(b, _Thinking))
+def _assistant(given: list[Any]) -> Message:
+    said = [b.text if isinstance(b, _Text) else b for b in given]
+    message: Message = {"role": "assistant", "content": "".join(b for b in said if isinstance(b, str))}
+    reasoning = "".join(b.thinking for b in given if isinstance(b, _Thinking))
     if reasoning:
         message["reasoning_content"] = reasoning
-    calls = [tool_call(b.id, b.name, b.input) for b in blocks if isinstance(b, _ToolUse)]
+    calls = [tool_call(b.id, b.name, b.input) for b in given if isinstance(b, _ToolUse)]
     if calls:
         message["tool_calls"] = calls
     return message
 
 
 def _result(block: _ToolResult, path: str, images: list[Image]) -> Message:
-    given = block.content or ""
-    if isinstance(given, str):
-        found: Any = given
-    else:
-        found = content([_part(b, f"{path}.content[{i}]", images) for i, b in enumerate(given)])
+    """What a tool gave back has happened, also when it is the newest message."""
+    found: Any = blocks(block.content, f"{path}.content", past=True)
+    if isinstance(found, list):
+        read = (read_block(raw, _SHOWN, path, past=True) for raw in found)
+        found = content([_part(b, f"{path}.content[{i}]", images, True) for i, b in enumerate(read)])
     if block.is_error:
         found = f"Error: {found}" if isinstance(found, str) else [{"type": "text", "text": "Error:"}, *found]
     return {"role": "tool", "tool_call_id": block.tool_use_id, "content": found}
 
 
-def _part(block: _Text | _Image | _Document, path: str, images: list[Image]) -> str | Image:
+def _part(block: Any, path: str, images: list[Image], past: bool) -> str | Image:
+    if isinstance(block, str):
+        return block
     if isinstance(block, _Text):
         return block.text
+    if isinstance(block, _SearchResult):
+        return "\n".join(t for t in (block.title, block.source, *(b.text for b in block.content)) if t)
     source = block.source
-    if isinstance(block, _Document):
-        if isinstance(source, _TextSource):
-            return f"{block.title}\n{source.data}" if block.title else source.data
-        raise bad(f"{path}: only text documents can be read; send the document's text.", path)
-    image = (
-        image_from_uri(source.url, f"{path}.source.url")
-        if isinstance(source, _UrlSource)
-        else image_from_base64(source.data, source.media_type, f"{path}.source.data")
-    )
-    images.append(image)
-    return image
+    if isinstance(block, _Image):
+        if isinstance(source, _UrlSource):
+            load = partial(image_from_uri, source.url, f"{path}.source.url")
+        else:
+            load = partial(image_from_base64, source.data, source.media_type, f"{path}.source.data")
+        return picture(load, images, past=past)
+    if isinstance(source, _TextSource):
+        return f"{block.title}\n{source.data}" if block.title else source.data
+    if past:
+        return note({"type": "document", "title": block.title})
+    raise bad(f"{path}: only text documents can be read; send the document's text.", path)
 
 
 def _thinking(given: _ThinkingConfig | None) -> tuple[bool | None, int | None]:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
+from engine.chat.history import happened, note
 from server.api.base import decode, effort_of
 from server.api.dialect import Context
 from server.errors import bad
-from server.generation.content import content, name_results, picture, tool_call
+from server.generation.content import (
+    blocks,
+    content,
+    image_from_uri,
+    name_results,
+    picture,
+    read_block,
+    tool_call,
+)
 from server.types import (
     Chat,
     Format,
@@ -43,27 +53,32 @@ class _Image(msgspec.Struct, tag="image_url"):
     image_url: _Url | str
 
 
-_Part = _Text | _Image | _Refusal
+_PARTS: dict[str, type[Any]] = {"text": _Text, "image_url": _Image, "refusal": _Refusal}
 
 
 class _CalledFunction(msgspec.Struct):
     name: str
-    arguments: str | dict[str, Any] = ""
+    arguments: Any = ""
+    input: str = ""
+    """Of a free-form tool."""
 
 
 class _Call(msgspec.Struct):
-    function: _CalledFunction
-    id: str = ""
+    function: _CalledFunction | None = None
+    custom: _CalledFunction | None = None
+    id: str | None = None
 
 
 class _Message(msgspec.Struct):
+    """Loose where earlier turns are concerned: they are read by the rule of engine/chat/history.py."""
+
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[_Part] | None = None
-    tool_calls: list[_Call] | None = None
-    tool_call_id: str | None = None
-    name: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
+    content: Any = None
+    tool_calls: Any = None
+    tool_call_id: Any = None
+    name: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
 
 
 class _Function(msgspec.Struct):
@@ -158,7 +173,7 @@ def parse(body: bytes, context: Context) -> Chat:
     if not request.messages:
         raise bad("messages: must hold at least one message.", "messages")
     images: list[Image] = []
-    messages = [_message(m, f"messages[{i}]", images) for i, m in enumerate(request.messages)]
+    messages = _messages(request.messages, images)
     tools = tuple(_tool(t.function) for t in request.tools or () if t.type == "function" and t.function)
     kwargs = dict(request.chat_template_kwargs or {})
     thinking = kwargs.pop("enable_thinking", request.enable_thinking)
@@ -194,33 +209,57 @@ def parse(body: bytes, context: Context) -> Chat:
     )
 
 
-def _message(message: _Message, path: str, images: list[Image]) -> Message:
+def _messages(given: list[_Message], images: list[Image]) -> list[Message]:
+    past = happened([m.role for m in given])
+    return [_message(m, f"messages[{i}]", images, p) for i, (m, p) in enumerate(zip(given, past, strict=True))]
+
+
+def _message(message: _Message, path: str, images: list[Image], past: bool) -> Message:
     role = {"developer": "system", "function": "tool"}.get(message.role, message.role)
-    out: Message = {"role": role, "content": _content(message.content, path, images)}
-    if message.tool_calls:
-        out["tool_calls"] = [tool_call(c.id, c.function.name, c.function.arguments) for c in message.tool_calls]
-    elif message.content is None and role != "assistant":
+    if message.content is None and not past:
         raise bad(f"{path}.content: a {message.role} message needs content.", f"{path}.content")
-    reasoning = message.reasoning_content or message.reasoning
-    if reasoning:
-        out["reasoning_content"] = reasoning
-    if message.tool_call_id:
-        out["tool_call_id"] = message.tool_call_id
-    if message.name:
-        out["name"] = message.name
+    out: Message = {"role": role, "content": _content(message.content, path, images, past)}
+    if role == "assistant" and isinstance(message.tool_calls, list) and message.tool_calls:
+        out["tool_calls"] = [_call(raw) for raw in message.tool_calls]
+    for name, value in (
+        ("reasoning_content", message.reasoning_content or message.reasoning),
+        ("tool_call_id", message.tool_call_id),
+        ("name", message.name),
+    ):
+        if value and isinstance(value, str):
+            out[name] = value
     return out
 
 
-def _content(given: str | list[_Part] | None, path: str, images: list[Image]) -> Any:
-    if given is None or isinstance(given, str):
-        return given or ""
+def _call(raw: Any) -> dict[str, Any]:
+    """A call of an earlier turn, in whatever shape it is."""
+    try:
+        call = msgspec.convert(raw, _Call)
+    except msgspec.ValidationError:
+        return raw if isinstance(raw, dict) else {"type": note(raw)}
+    if call.function is not None:
+        return tool_call(call.id or "", call.function.name, call.function.arguments)
+    if call.custom is not None:
+        return tool_call(call.id or "", call.custom.name, {"input": call.custom.input})
+    return raw
+
+
+def _content(given: Any, path: str, images: list[Image], past: bool) -> Any:
+    found = blocks(given, f"{path}.content", past=past)
+    if isinstance(found, str):
+        return found
     parts: list[str | Image] = []
-    for i, part in enumerate(given):
+    for i, raw in enumerate(found):
+        where = f"{path}.content[{i}]"
+        part = read_block(raw, _PARTS, where, past=past)
         if isinstance(part, _Text):
-            parts.append(part.text)
+            part = part.text
+        elif isinstance(part, _Refusal):
+            part = part.refusal
         elif isinstance(part, _Image):
             url = part.image_url if isinstance(part.image_url, str) else part.image_url.url
-            parts.append(picture(url, f"{path}.content[{i}].image_url", images))
+            part = picture(partial(image_from_uri, url, f"{where}.image_url"), images, past=past)
+        parts.append(part)
     return content(parts)
 
 

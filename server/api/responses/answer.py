@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.chat.foreign_text import read_json
 from engine.types import Usage
 from server.api.dialect import Identity
 from server.errors import ApiError
@@ -69,7 +70,7 @@ def call_item(chat: Chat, item_id: str, block: Block, status: str) -> dict[str, 
 
 def custom_input(arguments: str) -> str:
     try:
-        value = json.loads(arguments)
+        value = read_json(arguments)
     except ValueError:
         return arguments
     found = value.get("input", "") if isinstance(value, dict) else value

@@ -6,16 +6,28 @@ and unflattened in the answer; free-form tools become functions with one text ar
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
+from engine.chat.history import happened, note, sent_from, tells
 from server.api.base import decode, effort_of
 from server.api.dialect import Context
 from server.api.responses.answer import JOINT, Echo
-from server.errors import bad, from_validation
-from server.generation.content import content, merge_calls, name_results, picture, tool_call
+from server.errors import bad
+from server.generation.content import (
+    at_path,
+    blocks,
+    content,
+    image_from_uri,
+    merge_calls,
+    name_results,
+    picture,
+    read_block,
+    tool_call,
+)
 from server.types import (
     Chat,
     Format,
@@ -89,29 +101,38 @@ class _Request(msgspec.Struct, kw_only=True):
     draft_cap: int | None = None
 
 
-class _Part(msgspec.Struct):
-    type: str
-    text: str | None = None
-    image_url: str | None = None
-    refusal: str | None = None
+class _Text(msgspec.Struct):
+    text: str = ""
+
+
+class _Refusal(msgspec.Struct):
+    refusal: str = ""
+
+
+class _Image(msgspec.Struct):
+    image_url: str
+
+
+_TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+_PARTS: dict[str, type[Any]] = {**dict.fromkeys(_TEXTS, _Text), "input_image": _Image, "refusal": _Refusal}
 
 
 class _MessageItem(msgspec.Struct):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[_Part]
+    content: Any = None
 
 
 class _CallItem(msgspec.Struct):
     call_id: str
     name: str
-    arguments: str = ""
+    arguments: Any = ""
     namespace: str | None = None
     input: str | None = None
 
 
 class _OutputItem(msgspec.Struct):
     call_id: str
-    output: str | list[_Part]
+    output: Any = None
 
 
 class _Summary(msgspec.Struct):
@@ -132,6 +153,7 @@ def parse(body: bytes, context: Context) -> Chat:
     )
     if request.previous_response_id:
         items = context.store.conversation(request.previous_response_id) + items
+    items = [_resolved(item, f"input[{i}]", context) for i, item in enumerate(items)]
     if not items:
         raise bad("input: must not be empty.", "input")
     images: list[Image] = []
@@ -201,62 +223,99 @@ def _whole(given: dict[str, Any], **missing: Any) -> dict[str, Any]:
     return {**missing, **given}
 
 
-def _convert(item: dict[str, Any], kind: type[Any], path: str) -> Any:
-    try:
-        return msgspec.convert(item, kind)
-    except msgspec.ValidationError as error:
-        found = from_validation(str(error))
-        where = f"{path}.{found.param}" if found.param else path
-        raise bad(f"{path}.{found.message}" if found.param else f"{path}: {found.message}", where) from error
+def _resolved(item: dict[str, Any], path: str, context: Context) -> dict[str, Any]:
+    """The item itself in place of a reference to one that is stored."""
+    if item.get("type") != "item_reference":
+        return item
+    return context.store.item(str(item.get("id")), f"{path}.id")
+
+
+_ROLES = {
+    "function_call": "assistant",
+    "custom_tool_call": "assistant",
+    "reasoning": "assistant",
+    "function_call_output": "tool",
+    "custom_tool_call_output": "tool",
+}
+
+
+def _role(item: dict[str, Any]) -> str:
+    kind = item.get("type", "message")
+    return str(item.get("role")) if kind == "message" else _ROLES.get(str(kind), "")
 
 
 def _messages(items: list[dict[str, Any]], images: list[Image]) -> list[Message]:
+    """Chat messages for the items; those that happened are read by the rule of engine/chat/history.py."""
     messages: list[Message] = []
-    for i, item in enumerate(items):
-        path, kind = f"input[{i}]", item.get("type", "message")
-        if kind == "message":
-            messages.append(_message(_convert(item, _MessageItem, path), path, images))
-        elif kind in ("function_call", "custom_tool_call"):
-            found: _CallItem = _convert(item, _CallItem, path)
-            name = f"{found.namespace}{JOINT}{found.name}" if found.namespace else found.name
-            arguments = json.dumps({"input": found.input}) if kind == "custom_tool_call" else found.arguments
-            messages.append(
-                {"role": "assistant", "content": "", "tool_calls": [tool_call(found.call_id, name, arguments)]}
-            )
-        elif kind in ("function_call_output", "custom_tool_call_output"):
-            output: _OutputItem = _convert(item, _OutputItem, path)
-            text = _content(output.output, f"{path}.output", images)
-            messages.append({"role": "tool", "tool_call_id": output.call_id, "content": text})
-        elif kind == "reasoning":
-            thought: _ReasoningItem = _convert(item, _ReasoningItem, path)
-            text = "\n".join(s.text for s in thought.content or thought.summary)
-            if text:
-                messages.append({"role": "assistant", "content": "", "reasoning_content": text})
-        elif not isinstance(kind, str):
+    roles = [_role(item) for item in items]
+    for i, past in enumerate(happened(roles)):
+        path, item = f"input[{i}]", items[i]
+        kind = item.get("type", "message")
+        if not isinstance(kind, str):
             raise bad(f"{path}.type: must be a string.", f"{path}.type")
-        # Items of tools that ran at the vendor's tell the model nothing that it could use here.
+        try:
+            if kind in _READERS:
+                messages += _READERS[kind](item, path, images, past)
+            elif tells(item):
+                # Of tools that ran at the vendor's, for instance.
+                messages.append({"role": "assistant", "content": note(item)})
+        except msgspec.ValidationError as error:
+            if i >= sent_from(roles):
+                raise at_path(error, path) from error
+            messages.append({"role": "user" if _role(item) == "user" else "assistant", "content": note(item)})
     return messages
 
 
-def _message(item: _MessageItem, path: str, images: list[Image]) -> Message:
+def _message(raw: dict[str, Any], path: str, images: list[Image], past: bool) -> list[Message]:
+    item = msgspec.convert(raw, _MessageItem)
     role = "system" if item.role == "developer" else item.role
-    return {"role": role, "content": _content(item.content, f"{path}.content", images)}
+    return [{"role": role, "content": _content(item.content, f"{path}.content", images, past)}]
 
 
-def _content(given: str | list[_Part], path: str, images: list[Image]) -> Any:
-    if isinstance(given, str):
-        return given
+def _call(raw: dict[str, Any], path: str, images: list[Image], past: bool) -> list[Message]:
+    item = msgspec.convert(raw, _CallItem)
+    name = f"{item.namespace}{JOINT}{item.name}" if item.namespace else item.name
+    arguments = {"input": item.input} if raw["type"] == "custom_tool_call" else item.arguments
+    return [{"role": "assistant", "content": "", "tool_calls": [tool_call(item.call_id, name, arguments)]}]
+
+
+def _output(raw: dict[str, Any], path: str, images: list[Image], past: bool) -> list[Message]:
+    item = msgspec.convert(raw, _OutputItem)
+    text = _content(item.output, f"{path}.output", images, True)
+    return [{"role": "tool", "tool_call_id": item.call_id, "content": text}]
+
+
+def _thought(raw: dict[str, Any], path: str, images: list[Image], past: bool) -> list[Message]:
+    item = msgspec.convert(raw, _ReasoningItem)
+    text = "\n".join(s.text for s in item.content or item.summary)
+    return [{"role": "assistant", "content": "", "reasoning_content": text}] if text else []
+
+
+_READERS: dict[str, Callable[[dict[str, Any], str, list[Image], bool], list[Message]]] = {
+    "message": _message,
+    "function_call": _call,
+    "custom_tool_call": _call,
+    "function_call_output": _output,
+    "custom_tool_call_output": _output,
+    "reasoning": _thought,
+}
+
+
+def _content(given: Any, path: str, images: list[Image], past: bool) -> Any:
+    found = blocks(given, path, past=past)
+    if isinstance(found, str):
+        return found
     parts: list[str | Image] = []
-    for i, part in enumerate(given):
+    for i, raw in enumerate(found):
         where = f"{path}[{i}]"
-        if part.type in ("input_text", "output_text", "text", "summary_text", "reasoning_text"):
-            parts.append(part.text or "")
-        elif part.type == "input_image":
-            parts.append(picture(part.image_url or "", f"{where}.image_url", images))
-        elif part.type == "refusal":
-            parts.append(part.refusal or "")
-        else:
-            raise bad(f"{where}.type: '{part.type}' cannot be read; send text or images.", f"{where}.type")
+        part = read_block(raw, _PARTS, where, past=past)
+        if isinstance(part, _Text):
+            part = part.text
+        elif isinstance(part, _Refusal):
+            part = part.refusal
+        elif isinstance(part, _Image):
+            part = picture(partial(image_from_uri, part.image_url, f"{where}.image_url"), images, past=past)
+        parts.append(part)
     return content(parts)
 
 
