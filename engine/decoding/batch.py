@@ -89,12 +89,18 @@ class Batch:
             self.ahead = None
 
     def join(self, sequence: Sequence, state: State) -> None:
+        """All or nothing: rows and sequences always correspond."""
         self.settle_ahead()
-        self.sequences.append(sequence)
         if self.state is None or self.state.rows == 0:
             self.state = state
         else:
-            self.state.extend(state)
+            try:
+                self.state.extend(state)
+            except BaseException:
+                # Some layers may have the row already.
+                self.state.select(range(len(self.sequences)))
+                raise
+        self.sequences.append(sequence)
 
     def leave(self, gone: Seq[Sequence]) -> None:
         self.settle_ahead()

@@ -217,8 +217,13 @@ class Scheduler:
             if self._prefill is not None:
                 self._prefill.pause()
                 self._paused.append(self._prefill)
+                self._prefill = None
             sequence = self._waiting.popleft()
-            self._prefill = Prefill(plan.target, sequence, plan.cache, plan.chunk)
+            try:
+                self._prefill = Prefill(plan.target, sequence, plan.cache, plan.chunk)
+            except Exception as error:  # noqa: BLE001  the edge of a request: it waits no more, so nobody else tells it
+                self._fail(sequence, error)
+                return
             self._forward(sequence, self._prefill.start())
         if self._prefill is None:
             return
@@ -245,8 +250,11 @@ class Scheduler:
         if sequence.finish.reason:
             self._remember_turn(sequence, prefill.state, 0)
             self._emit(sequence, finished(sequence))
-        else:
+            return
+        try:
             self._batch.join(sequence, prefill.state)
+        except Exception as error:  # noqa: BLE001  the edge of a request: those that decode go on
+            self._fail(sequence, error)
 
     def _forward(self, sequence: Sequence, events: list[Event]) -> None:
         for event in events:

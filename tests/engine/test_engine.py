@@ -14,6 +14,7 @@ from fakes import ScriptedDrafter
 
 from engine.engine import Engine, Options
 from engine.errors import ContextOverflow, EngineClosed, UnknownDrafter, UsageError
+from engine.kv_cache.full import AppendKV
 from engine.load import open_engine
 from engine.prefix_cache.cache import PrefixCache
 from engine.types import Failed, Finished, Prefilled, Prefilling, Request, Round, Sampling, Source, Tokens
@@ -189,6 +190,59 @@ def test_a_failure_is_an_event_and_the_engine_goes_on(engine):
     assert isinstance(events[-1], Failed)
     assert "the drafter broke" in events[-1].message
     assert list(run(engine, EXPECTED["prompts"][0], max_tokens=96)[-1].tokens) == EXPECTED["greedy"][0]
+
+
+def test_who_cannot_join_a_batch_fails_alone(engine, monkeypatch: pytest.MonkeyPatch):
+    """Half of the layers had taken the new row when the next one could not: rows and sequences must agree again."""
+    layers: list[Any] = []
+    extend = AppendKV.extend
+
+    def failing(self: AppendKV, other: AppendKV) -> None:
+        layers.append(self)
+        if len(layers) == 3:
+            self.lengths += other.lengths
+            raise RuntimeError("no memory")
+        extend(self, other)
+
+    monkeypatch.setattr(AppendKV, "extend", failing)
+    decoding = threading.Event()
+    one: list[Any] = []
+
+    def listen(event: Any) -> None:
+        one.append(event)
+        if isinstance(event, Round):
+            decoding.set()
+
+    first = engine.submit(Request(EXPECTED["prompts"][0], max_tokens=96, stop_ids=frozenset(), drafter="none"), listen)
+    assert decoding.wait(20)
+    two = run(engine, EXPECTED["prompts"][1], max_tokens=10)
+    three = run(engine, EXPECTED["prompts"][2], max_tokens=96, drafter="none")
+    assert isinstance(two[-1], Failed)
+    assert "no memory" in two[-1].message
+    assert list(three[-1].tokens) == EXPECTED["greedy"][2]
+    deadline = time.monotonic() + 20
+    while not isinstance(one[-1], Finished) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert list(one[-1].tokens) == EXPECTED["greedy"][0]
+    assert first is not None
+
+
+def test_a_request_that_gets_no_state_is_told_and_no_other(engine, monkeypatch: pytest.MonkeyPatch):
+    new_state, asked = engine.target.new_state, []
+
+    def failing() -> Any:
+        asked.append(1)
+        if len(asked) == 2:
+            raise RuntimeError("no memory")
+        return new_state()
+
+    monkeypatch.setattr(engine.target, "new_state", failing, raising=False)
+    long = engine.submit(Request(EXPECTED["prompts"][0] * 30, max_tokens=3, stop_ids=frozenset(), drafter="none"))
+    short = engine.submit(Request(EXPECTED["prompts"][1], max_tokens=3, stop_ids=frozenset(), drafter="none"))
+    events = list(short)
+    assert isinstance(events[-1], Failed)
+    assert "no memory" in events[-1].message
+    assert isinstance(list(long)[-1], Finished)
 
 
 def test_a_listener_that_raises_only_loses_its_own_request(engine):
