@@ -6,7 +6,6 @@ a bare folder name on disk. A repository that is on no disk is still an answer: 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from engine.hub import embedded
 from engine.hub.catalog import BUNDLED, Card, catalog
 from engine.hub.check import missing_files, weight_files
 from engine.hub.types import Found, Place
+from engine.weight_files.json_file import read_object
 
 DEFAULT = "smollm2-135m"
 BUNDLED_FOLDER = Path(__file__).parents[1] / "drafters" / "bundled"
@@ -174,9 +174,9 @@ def _kind(path: Path, name: str) -> Literal["model", "drafter", "other"]:
     if any(name in card.drafters.values() for card in catalog().cards):
         return "drafter"
     try:
-        config: Any = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        config: Any = read_object(path / "config.json")
         architectures = " ".join(config.get("architectures") or [])
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (DsparkError, TypeError):
         return "other"
     if re.search("|".join((*registry.learned(), "speculator", "eagle", "draft")), architectures + name, re.IGNORECASE):
         return "drafter"

@@ -1,17 +1,11 @@
 """Reads a llama GGUF: configuration, weights under checkpoint names, and a tokenizer made from the file's own metadata.
 
-Only what MLX reads natively (Q4_0, Q4_1, Q8_0, 16 and 32 bit) and byte-level BPE; anything else is refused with the
-reason. Builds no model: `engine/targets/families/dense.py` does.
+Only byte-level BPE; anything else is refused with the reason. Builds no model: `engine/targets/families/dense.py` does.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import shutil
-import tempfile
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +15,9 @@ from transformers import PreTrainedTokenizerFast
 
 from engine import backend
 from engine.errors import UnsupportedModel, WeightsDamaged, WeightsMissing
+from engine.targets.facts import check_config
+from engine.weight_files import gguf as weight_files
+from engine.weight_files.gguf import GROUP
 
 
 class Gguf(NamedTuple):
@@ -32,9 +29,6 @@ class Gguf(NamedTuple):
     """`model.layers.N...`; quantised ones as weight, scales, biases."""
     tokenizer: PreTrainedTokenizerFast
 
-
-GROUP = 32
-"""Rows of GGUF's block formats share one scale per 32 values."""
 
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER = {
@@ -48,7 +42,7 @@ _LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_NAME = re.compile(r"(?:blk\.(?P<layer>\d+)\.)?(?P<part>\w+)\.(?P<kind>weight|scales|biases)")
+_NAME = re.compile(r"(?:blk\.(?P<layer>\d+)\.)?(?P<part>\w+)\.(?P<kind>weight)")
 
 _CONTROL, _USER_DEFINED = 3, 4
 """Token types of `tokenizer.ggml.token_type` that are never merged from text."""
@@ -66,50 +60,37 @@ def load_gguf(path: str | Path) -> Gguf:
     file = Path(path)
     if not file.is_file():
         raise WeightsMissing(f"There is no file {file}.")
-    try:
-        with _writable(file) as name:
-            loaded: Any = mx.load(name, format="gguf", return_metadata=True)
-    except OSError as error:
-        raise WeightsDamaged(
-            f"{file} cannot be read ({error.strerror or error}). Check its permissions and the space in TMPDIR."
-        ) from error
-    except RuntimeError as error:
-        raise WeightsDamaged(f"{file} cannot be read ({_reason(error)}). Delete it and fetch it again.") from error
-    raw: dict[str, mx.array] = loaded[0]
-    meta = {key: _plain(value) for key, value in loaded[1].items()}
-    architecture = meta.get("general.architecture")
+    stored = weight_files.Gguf(file)
+    architecture = stored.metadata.get("general.architecture")
     if architecture != "llama":
         raise UnsupportedModel(f"{file.name} is a {architecture} GGUF; only llama GGUFs are read. Use its MLX version.")
-    if "rope_freqs.weight" in raw:
+    if "rope_freqs.weight" in stored.tensors:
         raise UnsupportedModel(
             f"{file.name} scales its rotary frequencies, which is not read from GGUF. Use its MLX version."
         )
-    tokenizer = _tokenizer(meta, file.name)
-    weights = {_rename(name, file.name): array for name, array in raw.items()}
-    config = _config(meta, weights)
-    return Gguf(config, _numbers(weights, config), tokenizer)
+    try:
+        config = _config(stored.metadata, "output.weight" not in stored.tensors)
+        tokenizer = _tokenizer(stored.metadata, file.name)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
+        raise WeightsDamaged(
+            f"{file.name} lacks what a llama model needs ({type(error).__name__}: {error}). Fetch it again."
+        ) from error
+    check_config(config)
+    return Gguf(config, _numbers(_weights(stored), config), tokenizer)
 
 
-@contextlib.contextmanager
-def _writable(file: Path) -> Generator[str]:
-    """A name under which MLX can open the file: it opens a GGUF for writing also when it only reads, which a read-only
-    disk or somebody else's folder refuses. There it gets a copy, which it needs only while it reads."""
-    if os.access(file, os.W_OK):
-        yield str(file)
-        return
-    with tempfile.NamedTemporaryFile(suffix=".gguf") as copy, file.open("rb") as original:
-        shutil.copyfileobj(original, copy, 1 << 20)
-        copy.flush()
-        yield copy.name
-
-
-def _reason(error: RuntimeError) -> str:
-    return str(error).replace("[load_gguf]", "").strip().rstrip(".")
-
-
-def _plain(value: Any) -> Any:
-    """Metadata scalars come as arrays of no dimension."""
-    return value.item() if isinstance(value, mx.array) and value.size == 1 else value
+def _weights(stored: weight_files.Gguf) -> dict[str, mx.array]:
+    """Under checkpoint names; what MLX multiplies as it is stored as weight, scales and biases."""
+    weights: dict[str, mx.array] = {}
+    for name in stored.tensors:
+        ours = _rename(name, stored.path.name)
+        packed = stored.packed(name)
+        if packed is None:
+            weights[ours] = stored.dense(name)
+        else:
+            stem = ours.removesuffix(".weight")
+            weights |= {ours: packed.weight, f"{stem}.scales": packed.scales, f"{stem}.biases": packed.biases}
+    return weights
 
 
 def _rename(name: str, file: str) -> str:
@@ -121,7 +102,7 @@ def _rename(name: str, file: str) -> str:
     return f"{layer}{table[found['part']]}.{found['kind']}"
 
 
-def _config(meta: dict[str, Any], weights: dict[str, mx.array]) -> dict[str, Any]:
+def _config(meta: dict[str, Any], tied: bool) -> dict[str, Any]:
     hidden, heads = int(meta["llama.embedding_length"]), int(meta["llama.attention.head_count"])
     tokens: list[str] = meta["tokenizer.ggml.tokens"]
     stops = [int(meta["tokenizer.ggml.eos_token_id"])]
@@ -141,7 +122,7 @@ def _config(meta: dict[str, Any], weights: dict[str, mx.array]) -> dict[str, Any
         # GGUF permutes the rows of Q and K for rotary pairs that lie side by side.
         "rope_traditional": True,
         "max_position_embeddings": int(meta["llama.context_length"]),
-        "tie_word_embeddings": "lm_head.weight" not in weights,
+        "tie_word_embeddings": tied,
         "bos_token_id": meta.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": stops,
         "name": meta.get("general.name"),
@@ -180,7 +161,7 @@ def _tokenizer(meta: dict[str, Any], file: str) -> PreTrainedTokenizerFast:
     core = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))  # pyright: ignore[reportArgumentType]
     core.pre_tokenizer = _pre_tokenizer(str(meta.get("tokenizer.ggml.pre", "gpt-2")), file)  # pyright: ignore[reportAttributeAccessIssue]
     core.decoder = decoders.ByteLevel()  # pyright: ignore[reportAttributeAccessIssue]
-    types: list[int] = meta["tokenizer.ggml.token_type"].tolist() if "tokenizer.ggml.token_type" in meta else []
+    types: list[int] = meta.get("tokenizer.ggml.token_type", [])
     special = [AddedToken(tokens[i], special=True, normalized=False) for i, t in enumerate(types) if t == _CONTROL]
     added = [AddedToken(tokens[i], special=False, normalized=False) for i, t in enumerate(types) if t == _USER_DEFINED]
     core.add_special_tokens(special)

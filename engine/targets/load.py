@@ -5,7 +5,6 @@ Must run on the model thread. Knows neither drafters nor the catalog.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,10 +20,11 @@ from engine.backend import rope
 from engine.chat.tokenizer import Tokenizer, stop_ids
 from engine.errors import LoadError, UnsupportedModel, WeightsDamaged, WeightsMissing
 from engine.targets.base import Target, TargetSpec
-from engine.targets.facts import check_quantization, describe, placed
+from engine.targets.facts import check_quantization, check_token_ids, check_weights, describe, placed
 from engine.targets.families import adapter
 from engine.targets.families.dense import MlxTarget
 from engine.targets.memory_estimate import Fit, estimate, fit, state_cost
+from engine.weight_files.json_file import read_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +36,6 @@ class Loaded:
     """generation_config.json, or {}."""
     notes: tuple[str, ...] = ()
     """Sentences for the user about what was changed to make it run here."""
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object file, or {} when there is none."""
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"), object_hook=_decoded)
-    except (OSError, ValueError) as error:
-        raise WeightsDamaged(f"{path} cannot be read ({error}); download the model again.") from error
-    return value if isinstance(value, dict) else {}
-
-
-def _decoded(value: dict[str, Any]) -> Any:
-    """transformers 5 writes infinities as {"__float__": "Infinity"}, which mlx-lm does not read."""
-    return float(value["__float__"]) if set(value) == {"__float__"} else value
 
 
 def _endless(value: Any) -> bool:
@@ -86,7 +70,8 @@ def load_target(
     if backend.float32_only():
         model = _to_float32(model, config)
     mx.eval(model.parameters())
-    generation = read_json(path / "generation_config.json") if path.is_dir() else {}
+    generation = read_object(path / "generation_config.json")
+    check_token_ids(generation, "generation_config.json")
     tokenizer = Tokenizer(backend_tokenizer)
     stops = stop_ids(backend_tokenizer, generation, config)
     spec = describe(model, config, stops, name or path.stem, str(path))
@@ -99,9 +84,10 @@ def _room(folder: Path, overrides: Mapping[str, Any], kv_bits: int, context: int
     """Whether a checkpoint fits this machine, from its config and file sizes."""
     from engine.hub import check_folder
 
-    check_folder(folder)
-    config = read_json(folder / "config.json")
+    tensors = check_folder(folder)
+    config = read_object(folder / "config.json")
     check_quantization(folder.name, config)
+    check_weights(folder.name, config, tensors)
     return fit(estimate(folder, {**config, **placed(config, overrides)}, kv_bits=kv_bits), wanted=context)
 
 
@@ -144,7 +130,7 @@ def _folder(path: Path, overrides: Mapping[str, Any]) -> tuple[nn.Module, dict[s
     from mlx_lm.utils import load_model
     from transformers import AutoTokenizer
 
-    stored = read_json(path / "config.json")
+    stored = read_object(path / "config.json")
     endless = {name: value for name, value in stored.items() if _endless(value)}
     try:
         model, config = load_model(path, lazy=True, model_config={**endless, **placed(stored, overrides)})
@@ -152,16 +138,21 @@ def _folder(path: Path, overrides: Mapping[str, Any]) -> tuple[nn.Module, dict[s
         raise
     except FileNotFoundError as error:
         raise WeightsMissing(f"{path} has no weights: {error}.") from error
-    except (ValueError, KeyError, TypeError, ModuleNotFoundError) as error:
-        raise UnsupportedModel(f"{path.name} cannot be loaded: {_one_line(error)}.") from error
     except RuntimeError as error:
         raise WeightsDamaged(
             f"{path.name} has a damaged weight file: {_one_line(error)}. Download it again."
         ) from error
+    except Exception as error:  # a family's code raises anything on what it did not foresee
+        raise UnsupportedModel(f"{path.name} cannot be loaded: {_one_line(error)}.") from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)  # pyright: ignore[reportUnknownMemberType]
     except Exception as error:  # transformers raises whatever its parsers raise
         raise LoadError(f"{path.name} has no usable tokenizer: {_one_line(error)}.") from error
+    if len(vocabulary := tokenizer.get_vocab()) < 2:
+        raise LoadError(
+            f"{path.name} has no tokenizer ({len(vocabulary)} tokens): download the model again, with its "
+            "tokenizer.json."
+        )
     return model, cast("dict[str, Any]", config), tokenizer
 
 

@@ -5,7 +5,6 @@ Reads config.json and safetensors only; no code of a checkpoint is imported, and
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -20,6 +19,8 @@ from engine.drafters.checkpoint.nvfp4 import is_packed, unpack
 from engine.drafters.checkpoint.torch_file import read_torch
 from engine.drafters.nn.tensors import MASK_ROW
 from engine.errors import DrafterRefused, WeightsDamaged, WeightsMissing
+from engine.weight_files import safetensors
+from engine.weight_files.json_file import read_object
 
 
 class Checkpoint(NamedTuple):
@@ -56,13 +57,7 @@ def read_config(folder: Path) -> Mapping[str, Any]:
         raise WeightsMissing(
             f"{folder} has no config.json, so it is not a drafter; give a folder, a repository or a GGUF."
         )
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise WeightsDamaged(f"{file} cannot be read ({error}); fetch the drafter again.") from error
-    if not isinstance(config, dict):
-        raise WeightsDamaged(f"{file} is not a JSON object; fetch the drafter again.")
-    return cast(Mapping[str, Any], config)
+    return read_object(file, "drafter")
 
 
 def _mask_row(folder: Path, config: Mapping[str, Any]) -> dict[str, mx.array]:
@@ -92,10 +87,7 @@ def _mask_row(folder: Path, config: Mapping[str, Any]) -> dict[str, mx.array]:
 def _tensors(folder: Path, packaging: Packaging, quantization: tuple[int, int] | None) -> dict[str, mx.array]:
     arrays: dict[str, mx.array] = {}
     for file in _files(folder):
-        try:
-            arrays |= cast(dict[str, mx.array], mx.load(str(file)))
-        except (RuntimeError, ValueError, OSError) as error:
-            raise WeightsDamaged(f"{file.name} is damaged or cut short; fetch the drafter again.") from error
+        arrays |= safetensors.load(file)
     # Some exports wrap the module; the names inside are the same.
     if arrays and all(name.startswith("model.") for name in arrays):
         arrays = {name.removeprefix("model."): value for name, value in arrays.items()}
@@ -117,11 +109,10 @@ def _files(folder: Path) -> list[Path]:
                 f"{folder} holds no safetensors; fetch the drafter's weights, or give another drafter."
             )
         return files
-    try:
-        weight_map = cast(dict[str, str], json.loads(index.read_text(encoding="utf-8"))["weight_map"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WeightsDamaged(f"{index.name} cannot be read; fetch the drafter again.") from error
-    files = [folder / name for name in sorted(set(weight_map.values()))]
+    weight_map = read_object(index, "drafter").get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise WeightsDamaged(f"{index.name} cannot be read, it has no weight_map; fetch the drafter again.")
+    files = [folder / name for name in sorted({str(n) for n in cast("dict[str, Any]", weight_map).values()})]
     absent = [file.name for file in files if not file.is_file()]
     if absent:
         raise WeightsMissing(f"The drafter lacks {', '.join(absent[:8])}; resume its download.")

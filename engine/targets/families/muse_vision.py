@@ -6,11 +6,10 @@ know of it. The body norms every row on its way in, as it does for words. Withou
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -20,6 +19,8 @@ from engine import backend
 from engine.chat.images import Picture, Prompt
 from engine.errors import ImageUnsupported, WeightsMissing
 from engine.types import Media
+from engine.weight_files import safetensors
+from engine.weight_files.json_file import read_object
 
 PROCESSING = "mlx_vlm.models.muse_glimmer.processing_muse_glimmer"
 PARTS = ("vision_tower", "vision_adapter", "vision_projection")
@@ -101,7 +102,7 @@ class MuseEye:
 
     def _preparing(self) -> Any:
         if self._processor is None:
-            stored = _json(self._folder / "processor_config.json")
+            stored = read_object(self._folder / "processor_config.json")
             options = stored.get("image_processor", stored)
             self._processor = _library(PROCESSING).MuseGlimmerImageProcessor(**options)
         return self._processor
@@ -136,16 +137,9 @@ def has_eye(folder: Path, config: Mapping[str, Any]) -> bool:
     """Whether the checkpoint carries a vision tower (text-only conversions keep its config)."""
     if "vision_config" not in config or "image_token_id" not in config or not folder.is_dir():
         return False
-    index = _json(folder / "model.safetensors.index.json").get("weight_map")
-    names = index if index else [k for file in folder.glob("*.safetensors") for k in _names(file)]
+    index = read_object(folder / "model.safetensors.index.json").get("weight_map")
+    names = index if index else [k for file in folder.glob("*.safetensors") for k in safetensors.check(file)]
     return any(PARTS[0] in name for name in names)
-
-
-def _names(file: Path) -> list[str]:
-    """Tensor names of a safetensors file, from its header."""
-    with file.open("rb") as stream:
-        size = int.from_bytes(stream.read(8), "little")
-        return list(json.loads(stream.read(size)))
 
 
 def _load_sight(folder: Path, config: Mapping[str, Any]) -> nn.Module:
@@ -157,7 +151,7 @@ def _load_sight(folder: Path, config: Mapping[str, Any]) -> nn.Module:
     sight.vision_projection = nn.Linear(settings.projector_hidden_size, settings.text_config.hidden_size, bias=False)
     weights: dict[str, mx.array] = {}
     for file in sorted(folder.glob("*.safetensors")):
-        arrays = cast("dict[str, mx.array]", mx.load(str(file)))
+        arrays = safetensors.load(file)
         weights |= {n: v for k, v in arrays.items() if (n := k.removeprefix("model.")).startswith(PARTS)}
     _quantize(sight, weights, config)
     try:
@@ -183,10 +177,6 @@ def _quantize(sight: nn.Module, weights: Mapping[str, mx.array], config: Mapping
             bits=packed["bits"],
             class_predicate=lambda path, _module: f"{path}.scales" in weights,
         )
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _library(name: str) -> Any:

@@ -23,6 +23,7 @@ from engine.training.data import blocks
 from engine.training.data.blocks import Ints, Store, Teacher
 from engine.training.loop import evaluate, optimizer, step
 from engine.training.model import model
+from engine.weight_files import safetensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,7 @@ class Trainer:
 
 def read(path: Path) -> tuple[Any, dict[str, Any]]:
     """(tree, facts) of a file that a Trainer wrote."""
+    safetensors.check(path)
     loaded: Any = mx.load(str(path), return_metadata=True)
     arrays, metadata = loaded
     return tree_unflatten(list(arrays.items())), json.loads(metadata["facts"])

@@ -510,7 +510,10 @@ def gguf_name(name: str) -> str:
 def write_gguf(
     path: Path, metadata: dict[str, Any], tensors: dict[str, mx.array], kind: int = 0, version: int = 3
 ) -> Path:
-    """A GGUF with tensors stored as F32 (0), F16 (1) or BF16 (30), or labelled as anything else."""
+    """A GGUF with matrices stored as F32 (0), F16 (1), BF16 (30) or in a block format by the reference's quantiser, and
+    vectors as F32 where matrices are in blocks."""
+    from gguf import GGMLQuantizationType
+    from gguf.quants import quantize
 
     def text(s: str) -> bytes:
         return struct.pack("<Q", len(s.encode())) + s.encode()
@@ -530,11 +533,10 @@ def write_gguf(
     head += b"".join(text(k) + value(v) for k, v in metadata.items())
     body = b""
     for name, array in tensors.items():
-        data = {0: mx.float32, 1: mx.float16, 30: mx.bfloat16}.get(kind, mx.float32)
-        raw = array.astype(data)
-        raw_bytes = np.array(raw.view(mx.uint16) if kind == 30 else raw).tobytes()
         dims = tuple(reversed(array.shape))
-        head += text(gguf_name(name)) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, len(body))
+        stored = kind if kind in (0, 1, 30) or (array.ndim > 1 and dims[0] % 32 == 0) else 0
+        raw_bytes = quantize(np.array(array.astype(mx.float32)), GGMLQuantizationType(stored)).tobytes()
+        head += text(gguf_name(name)) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, stored, len(body))
         body += raw_bytes + b"\0" * (-len(raw_bytes) % 32)
     path.write_bytes(head + b"\0" * (-len(head) % 32) + body)
     return path

@@ -296,15 +296,16 @@ def test_checkpoint_code_is_never_run(tmp_path: Path) -> None:
 # GGUF -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [0, 1, 30], ids=["f32", "f16", "bf16"])
+@pytest.mark.parametrize("kind", [0, 1, 30, 8, 2, 3], ids=["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1"])
 def test_gguf_loads(kind: int, tmp_path: Path) -> None:
     path = s.write_gguf(tmp_path / "d.gguf", s.gguf_metadata(), s.gguf_tensors(), kind)
     checkpoint = read_checkpoint(f"gguf:{path}")
     config = checkpoint.config
+    near = {2: 0.3, 3: 0.3, 8: 2e-2}.get(kind, 8e-3)
     assert (config.block_size, config.taps, config.logits_start) == (4, tuple(s.TAPS), 0)
     for name, value in s.gguf_tensors().items():
         np.testing.assert_allclose(
-            np.array(checkpoint.tensors[name].astype(mx.float32)), np.array(value), rtol=8e-3, atol=8e-3
+            np.array(checkpoint.tensors[name].astype(mx.float32)), np.array(value), rtol=8e-3, atol=near
         )
     rounds(load_drafter(path, s.Lender()))
 
@@ -322,12 +323,6 @@ def test_gguf_is_refused(change: dict[str, Any], sentence: str, tmp_path: Path) 
     metadata = {k: v for k, v in {**s.gguf_metadata(), **change}.items() if v is not None}
     with pytest.raises(DrafterRefused, match=sentence):
         load_drafter(s.write_gguf(tmp_path / "d.gguf", metadata, s.gguf_tensors()), s.Lender())
-
-
-def test_gguf_in_a_block_format_is_refused(tmp_path: Path) -> None:
-    path = s.write_gguf(tmp_path / "d.gguf", s.gguf_metadata(), s.gguf_tensors(), kind=2)
-    with pytest.raises(DrafterRefused, match="block-quantised.*bf16 file"):
-        load_drafter(path, s.Lender())
 
 
 def test_gguf_cut_short(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import mlx.core as mx
 
 from engine.drafters.checkpoint.config import DrafterConfig, LayerRule, Rope
 from engine.drafters.checkpoint.fields import Fields, tap_ids
-from engine.drafters.checkpoint.gguf import read_gguf
 from engine.drafters.checkpoint.layouts import qwen3_body
 from engine.errors import DrafterRefused
+from engine.weight_files.gguf import Gguf
 
 NAME = "GGUF"
 _PREFIX = "dspark."
@@ -44,13 +44,14 @@ def read(path: Path) -> tuple[DrafterConfig, dict[str, mx.array]]:
     """Raises DrafterRefused for a GGUF that is not a DSpark drafter."""
     if not path.is_file():
         raise DrafterRefused(f"There is no file {path}; check the name, or give a repository.")
-    metadata, arrays = read_gguf(path)
+    file = Gguf(path)
+    metadata = file.metadata
     architecture = metadata.get("general.architecture")
     if architecture != "dspark":
         raise DrafterRefused(
             f"This GGUF holds the architecture {architecture!r}, not a DSpark drafter; choose another one."
         )
-    tensors = {rename(name): value for name, value in arrays.items()}
+    tensors = {rename(name): file.dense(name) for name in file.tensors}
     return config_of(metadata, tensors), tensors
 
 
