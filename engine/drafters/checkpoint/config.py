@@ -10,8 +10,27 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from engine.errors import DrafterRefused
+
 Backbone = Literal["qwen3", "gemma4"]
 MarkovKind = Literal["vanilla", "gated", "rnn"]
+
+
+MAX_LAYERS = 128
+_SIZES = {
+    "hidden_size": 1 << 17,
+    "intermediate_size": 1 << 20,
+    "num_heads": 1 << 12,
+    "num_kv_heads": 1 << 12,
+    "head_dim": 1 << 14,
+    "vocab_size": 1 << 24,
+    "block_size": 1 << 10,
+}
+"""What a config counts, and more than any drafter has."""
+
+
+def _senseless(name: str, value: object) -> str:
+    return f"The drafter's config gives {name} = {str(value)[:80]}, which no drafter has; fetch a complete copy of it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +166,27 @@ class DrafterConfig:
     """(group size, bits) of the file's own MLX quantisation."""
     notes: tuple[str, ...] = field(default=())
     """What a careful reader should check, in sentences; shown by `probe` and `doctor`."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no drafter has, wherever they were read: a forward would fail on them, or take for ever.
+
+        Raises:
+            DrafterRefused: with the first of them.
+        """
+        positive = {name: getattr(self, name) for name in _SIZES} | {"rope_theta": self.rope.theta}
+        if self.softcap is not None:
+            positive["final_logit_softcapping"] = self.softcap
+        positive |= {f"confidence_temperatures {i}": t for i, t in enumerate(self.confidence_temperatures)}
+        for name, value in positive.items():
+            if type(value) not in (int, float) or not 0 < value <= _SIZES.get(name, math.inf) or value == math.inf:
+                raise DrafterRefused(_senseless(name, value))
+        if not 1 <= len(self.layers) <= MAX_LAYERS:
+            raise DrafterRefused(_senseless("num_hidden_layers", len(self.layers)))
+        if self.num_heads % self.num_kv_heads or self.rope.dims > self.head_dim or self.rope.dims % 2:
+            raise DrafterRefused(
+                f"The drafter's {self.num_heads} heads of width {self.head_dim} do not go with {self.num_kv_heads} key "
+                f"heads and {self.rope.dims} rotated dimensions; fetch a complete copy."
+            )
 
     @property
     def max_draft(self) -> int:

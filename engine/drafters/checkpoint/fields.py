@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, cast
 
-from engine.drafters.checkpoint.config import LayerRule, Rope
+from engine.drafters.checkpoint.config import MAX_LAYERS, LayerRule, Rope
 from engine.errors import DrafterRefused
 
 Json = Mapping[str, Any]
@@ -44,12 +44,24 @@ class Fields:
             self.missing.append(names[0])
             return 0
         try:
-            return int(value)
-        except (TypeError, ValueError):
+            number = int(value)
+            if not 0 <= number < 1 << 31:
+                raise ValueError
+            return number
+        except (TypeError, ValueError, OverflowError):
             raise DrafterRefused(
                 f"The drafter's config gives {names[0]} = {value!r}, which is not a number; "
                 "correct the file or choose another drafter."
             ) from None
+
+    def layers(self, *names: str) -> int:
+        """How many draft layers; bounded before anything is made for each of them."""
+        count = self.need(*names)
+        if count > MAX_LAYERS:
+            raise DrafterRefused(
+                f"The drafter's config gives {names[0]} = {count}, which no drafter has; fetch a complete copy of it."
+            )
+        return count
 
     def flag(self, *names: str, default: bool = False) -> bool:
         return bool(self.get(*names, default=default))

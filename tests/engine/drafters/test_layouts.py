@@ -263,7 +263,7 @@ def test_files_that_are_not_there_or_cut_short(tmp_path: Path) -> None:
     weights = tmp_path / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(WeightsDamaged, match="damaged or cut short"):
+    with pytest.raises(WeightsDamaged, match="damaged or was cut short"):
         load_drafter(tmp_path, s.Lender())
     weights.unlink()
     with pytest.raises(WeightsMissing, match="holds no safetensors"):
@@ -403,3 +403,32 @@ def test_mlx_quantised_files_load(tmp_path: Path) -> None:
     del made.config["quantization"]
     with pytest.raises(DrafterRefused, match="quantised, but the config does not say how"):
         load_drafter(made.save(tmp_path), TableLender("tiny-qwen3"))
+
+
+SENSELESS: list[dict[str, Any]] = [
+    {"num_hidden_layers": 100_000},
+    {"num_hidden_layers": 10**12},
+    {"hidden_size": 0},
+    {"num_attention_heads": 3},
+    {"block_size": 10**12},
+    {"block_size": -1},
+    {"vocab_size": 10**12},
+    {"rms_norm_eps": "small"},
+    {"target_layer_ids": ["first"]},
+    {"architectures": 3},
+    {"final_logit_softcapping": "x"},
+    {"quantization": {"bits": "few"}},
+    {"num_target_layers": "six"},
+]
+
+
+@pytest.mark.parametrize("change", SENSELESS, ids=str)
+@pytest.mark.parametrize("name", ["deepspec", "zlab", "dflash2"])
+def test_numbers_that_no_drafter_has_are_refused(name: str, change: dict[str, Any], tmp_path: Path) -> None:
+    made = s.LAYOUTS[name]()
+    nested = made.config.get("dflash_config", {})
+    for key, value in change.items():
+        (nested if key in nested else made.config)[key] = value
+    with pytest.raises(DrafterRefused) as caught:
+        load_drafter(made.save(tmp_path), s.Lender())
+    assert "\n" not in str(caught.value)

@@ -19,6 +19,8 @@ def detect(config: Json) -> Packaging:
     Raises:
         DrafterRefused: for what is no drafter at all, or one of a kind that is not supported.
     """
+    if not isinstance(config.get("architectures") or [], list):
+        raise DrafterRefused("The drafter's config gives its architectures as no list; fetch a complete copy of it.")
     if any(str(key).startswith("dspark_") for key in config) and _block_size(config) is None:
         raise DrafterRefused(
             "This is a whole model with a drafter built in; use it with --model, or choose a separate drafter."

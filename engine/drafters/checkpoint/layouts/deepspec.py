@@ -88,7 +88,7 @@ def _gemma4(config: Json) -> DrafterConfig:
         **qwen3_body.heads(fields),
         "taps": tap_ids(fields, "target_layer_ids"),
     }
-    layers = fields.need("num_hidden_layers")
+    layers = fields.layers("num_hidden_layers")
     fields.check(NAME)
     head_dim = int(fields.get("global_head_dim", default=settings["head_dim"]))
     k_eq_v = fields.flag("attention_k_eq_v")

@@ -11,6 +11,7 @@ import mlx.core as mx
 from engine.drafters.checkpoint.config import DrafterConfig, LayerRule, Rope
 from engine.drafters.checkpoint.fields import Fields, tap_ids
 from engine.drafters.checkpoint.layouts import qwen3_body
+from engine.drafters.checkpoint.layouts.packaging import described
 from engine.errors import DrafterRefused
 from engine.weight_files.gguf import Gguf
 
@@ -52,7 +53,7 @@ def read(path: Path) -> tuple[DrafterConfig, dict[str, mx.array]]:
             f"This GGUF holds the architecture {architecture!r}, not a DSpark drafter; choose another one."
         )
     tensors = {rename(name): file.dense(name) for name in file.tensors}
-    return config_of(metadata, tensors), tensors
+    return described(lambda: config_of(metadata, tensors)), tensors
 
 
 def config_of(metadata: dict[str, Any], tensors: dict[str, mx.array]) -> DrafterConfig:
@@ -64,7 +65,7 @@ def config_of(metadata: dict[str, Any], tensors: dict[str, mx.array]) -> Drafter
     kv_heads = fields.need("attention.head_count_kv", default=heads)
     head_dim = int(fields.get("attention.key_length") or (hidden // heads if heads else 0))
     inter = fields.need("feed_forward_length")
-    layers = fields.need("block_count")
+    layers = fields.layers("block_count")
     block_size = fields.need("block_size")
     mask = fields.need("mask_token_id")
     taps = tap_ids(fields, "target_layers", "target_layer_ids")

@@ -29,7 +29,7 @@ def sizes(backbone: Fields) -> dict[str, Any]:
 
 def rules(fields: Fields, config: Json, nested: Json) -> tuple[LayerRule, ...]:
     """Masks of the draft layers; at least one layer."""
-    return layer_rules(config, nested, max(1, fields.need("num_hidden_layers")), causal_override(config, nested))
+    return layer_rules(config, nested, max(1, fields.layers("num_hidden_layers")), causal_override(config, nested))
 
 
 def heads(fields: Fields) -> dict[str, Any]:

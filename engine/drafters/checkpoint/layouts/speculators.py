@@ -73,7 +73,7 @@ def dropped(name: str) -> bool:
 
 
 def _rules(fields: Fields, config: Json, backbone: Json) -> tuple[LayerRule, ...]:
-    count = max(1, fields.need("num_hidden_layers"))
+    count = max(1, fields.layers("num_hidden_layers"))
     wide = backbone if backbone.get("use_sliding_window", True) else {**backbone, "layer_types": None}
     rules = layer_rules(wide, {}, count, None)
     if fields.flag("sliding_window_non_causal"):
