@@ -128,7 +128,7 @@ def child(args: argparse.Namespace) -> None:
     async def measure(app: ChatApp) -> None:
         for _ in range(2 if args.turns else 1):
             answers.append([])
-            await app.send("hello")
+            app.main.submit("hello")
             await idle(app)
             await asyncio.sleep(0.5)
             if args.turns and not scroll:
@@ -137,7 +137,7 @@ def child(args: argparse.Namespace) -> None:
     def drawn(app: ChatApp) -> None:
         drew.set()
         if answers:
-            answers[-1].append((app.controller.last.tokens, time.process_time(), time.monotonic()))
+            answers[-1].append((app.session.last.tokens, time.process_time(), time.monotonic()))
 
     def load(_: Callable[..., None]) -> Any:
         return paced(args, drew)
@@ -198,8 +198,8 @@ async def compared(app: ChatApp, turns: int) -> list[dict[str, Any]]:
     pages: dict[tuple[str, str], list[float]] = {}
     for kind in ("short", "short", "long", "short", "short"):
         chat = conversation(turns if kind == "long" else SHORT)
-        app.controller.show(chat)
-        app.transcript.open(chat)
+        app.session.show(chat)
+        app.main.transcript.open(chat)
         for columns in (SIZE[1], NARROW):
             resize(SIZE[0], columns)
             await asyncio.sleep(0.5)
@@ -207,8 +207,8 @@ async def compared(app: ChatApp, turns: int) -> list[dict[str, Any]]:
                 pages.setdefault((f"{name}, {columns} columns", kind), []).extend(await paged(app, direction))
         resize(*SIZE)
     chat = conversation(turns)
-    app.controller.show(chat)
-    app.transcript.open(chat)
+    app.session.show(chat)
+    app.main.transcript.open(chat)
     await asyncio.sleep(1.0)
     out: list[dict[str, Any]] = []
     for way in sorted({way for way, _ in pages}):
@@ -222,10 +222,10 @@ async def paged(app: ChatApp, direction: int) -> list[float]:
     """Processor milliseconds of each page to the one end."""
     out: list[float] = []
     while True:
-        begun, before = time.process_time(), app.transcript.scroll_y
-        app.action_page(direction)
+        begun, before = time.process_time(), app.main.transcript.scroll_y
+        app.main.action_page(direction)
         await asyncio.sleep(0.05)
-        if app.transcript.scroll_y == before:
+        if app.main.transcript.scroll_y == before:
             return out
         out.append((time.process_time() - begun) * 1000)
 

@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 if TYPE_CHECKING:
     from tui.app import ChatApp
     from tui.options import Options
+    from tui.screens.chat import ChatScreen
 
 SIZE = (36, 120)
 
@@ -114,26 +115,33 @@ def run_app(
             self.run_worker(self._drive())
 
         async def _drive(self) -> None:
-            while self.controller.engine is None:
+            while self.session.engine is None:
                 await asyncio.sleep(0.1)
-                if self.load_error:
-                    raise SystemExit(self.load_error)
+                if self.main.loader.manager.error:
+                    raise SystemExit(self.main.loader.manager.error)
             await asyncio.sleep(1.0)
             await measure(self)
             self.exit(0)
 
-        def flush(self) -> None:
-            super().flush()
-            drawn(self)
+        def get_default_screen(self) -> ChatScreen:
+            view = super().get_default_screen().conversation
+            flush = view.flush
+
+            def counted() -> None:
+                flush()
+                drawn(self)
+
+            view.flush = counted  # type: ignore[method-assign]
+            return self.main
 
     app = Measured(options)
     app.run()
-    if app.controller.engine is not None:
-        app.controller.engine.close()
+    if app.session.engine is not None:
+        app.session.engine.close()
     return app
 
 
 async def idle(app: ChatApp) -> None:
     """Until no answer is under way."""
-    while app.controller.busy:
+    while app.session.busy:
         await asyncio.sleep(0.05)

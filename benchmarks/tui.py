@@ -136,14 +136,14 @@ class Asking:
     def __init__(self, app: ChatApp) -> None:
         self._app = app
         self._marks: Marks | None = None
-        put = app.bridge.put
+        put = app.main.conversation.events.put
 
         def heard(event: Event) -> None:
             if self._marks is not None:
                 self._marks.hear(event)
             put(event)
 
-        app.bridge.put = heard  # type: ignore[method-assign]
+        app.main.conversation.events.put = heard  # type: ignore[method-assign]
 
     async def both_ways(self, prompt: str, first: str) -> dict[str, float]:
         pair: dict[str, Marks] = {}
@@ -160,16 +160,16 @@ class Asking:
         }
 
     async def _through(self, prompt: str) -> Marks:
-        await self._app.new_chat()
+        await self._app.main.show_chat(self._app.library.new())
         self._marks = marks = Marks()
-        await self._app.send(prompt)
+        self._app.main.submit(prompt)
         await idle(self._app)
         return marks
 
     async def _without(self, prompt: str) -> Marks:
         from engine.types import Failed, Finished
 
-        engine: Any = self._app.controller.engine
+        engine: Any = self._app.session.engine
         marks, done = Marks(), asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -179,7 +179,7 @@ class Asking:
                 loop.call_soon_threadsafe(done.set)
 
         ids = engine.format.prompt([{"role": "user", "content": prompt}]).ids
-        engine.submit(self._app.controller.effective.request(ids), hear)
+        engine.submit(self._app.session.effective.request(ids), hear)
         await done.wait()
         return marks
 

@@ -28,17 +28,17 @@ async def picture(model: str, drafter: str, prompts: list[str]) -> None:
 
     app = ChatApp(Options(Config(model=model, drafter=drafter, max_tokens=160)))
     async with app.run_test(size=(120, 36)) as pilot:
-        while app.controller.engine is None:
-            if app.load_error:
-                raise SystemExit(app.load_error)
+        while app.session.engine is None:
+            if app.main.loader.manager.error:
+                raise SystemExit(app.main.loader.manager.error)
             await pilot.pause(0.2)
         for prompt in prompts:
-            await app.send(prompt)
-            while app.controller.busy:
+            app.main.submit(prompt)
+            while app.session.busy:
                 await pilot.pause(0.2)
         await pilot.pause(1.0)
         app.save_screenshot(str(ROOT / "docs" / "picture.svg"))
-        engine = app.controller.engine
+        engine = app.session.engine
     engine.close()
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from engine.chat.images import attached, described
 from engine.chat.prompt import build_request
 from engine.config import Config
 from engine.errors import did_you_mean
-from engine.types import Event, Failed, Finished, Prefilled, Round
+from engine.types import Event, Failed, Finished, Prefilled, Request, Round
 from tui.chat import Chat, Status, Turn
 from tui.engine_port import DrafterLike, EngineLike, Listener, TicketLike
 from tui.hindsight import asked
@@ -23,7 +24,7 @@ from tui.stats import Tally
 log = logging.getLogger("dspark.tui")
 
 
-class Controller:
+class ChatSession:
     """Owns the chat and the request under way."""
 
     def __init__(self, config: Config | None = None) -> None:
@@ -41,7 +42,7 @@ class Controller:
         """Sent while another was being answered, or before the model was loaded."""
         self.logprobs: int | None = None
         """Alternatives recorded with each token; None records nothing."""
-        self.session = Tally()
+        self.totals = Tally()
         self.last = Tally()
         self.prefilled: Prefilled | None = None
         self._ticket: TicketLike | None = None
@@ -77,6 +78,19 @@ class Controller:
         self.turn, self._ticket, self._cancelled = turn, None, False
         self.last = turn.answer.tally
 
+    def rewind(self, turn: Turn | None = None) -> list[Turn] | str:
+        """Take the last turn, or `turn` and what followed it, off the chat; those turns, or why not. A store keeps them
+        as a branch."""
+        turns = self.chat.turns
+        if self.engine is None or not turns:
+            return "There is nothing to answer again."
+        if self.busy:
+            return "An answer is under way; Esc stops it."
+        at = turns.index(turn) if turn is not None and turn in turns else len(turns) - 1
+        gone = turns[at:]
+        del turns[at:]
+        return gone
+
     def submit(self, turn: Turn, listener: Listener) -> None:
         """From messages to a request. Whatever goes wrong arrives at `listener` as Failed."""
         engine = self.engine
@@ -102,6 +116,14 @@ class Controller:
         if self._cancelled:
             self._ticket.cancel()
 
+    def question(self, text: str = "") -> Request:
+        """A request for `text` in this conversation, which stays as it is; without text for its last message."""
+        engine = self.engine
+        assert engine is not None
+        chat = replace(self.chat, turns=[*self.chat.turns, Turn(text)]) if text else self.chat
+        messages, pictures = self.album.place(chat.messages(), engine.spec.name, engine.spec.vision)
+        return build_request(engine, messages, self.config, pictures).request
+
     def cancel(self) -> bool:
         """Stop at the next round; whether there was something to stop."""
         if self.turn is None:
@@ -110,6 +132,14 @@ class Controller:
         if self._ticket is not None:
             self._ticket.cancel()
         return True
+
+    def leave(self) -> Turn | None:
+        """Give up the answer under way, and keep what is there; its turn."""
+        self.cancel()
+        turn = self.abandon("The chat was left.")
+        if turn is not None:
+            turn.answer.status, turn.answer.error = Status.STOPPED, ""  # nothing went wrong
+        return turn
 
     def show(self, chat: Chat) -> None:
         """Go on with another conversation; what is under way in this one must have ended."""
@@ -129,7 +159,7 @@ class Controller:
                 show(text, code)
         match event:
             case Round():
-                self.session.add(event)
+                self.totals.add(event)
             case Prefilled():
                 self.prefilled = event
             case Finished() | Failed():

@@ -18,7 +18,7 @@ from engine.types import Request, Round, Sampling
 if TYPE_CHECKING:
     from engine.diagnostics.explain_round import Examination
     from tui.chat import Turn
-    from tui.controller import Controller
+    from tui.controller import ChatSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ def load(data: dict[str, Any]) -> Asked:
 class Hindsight:
     """Looks at the rounds of one answer."""
 
-    def __init__(self, controller: Controller, turn: Turn) -> None:
-        self._controller = controller
+    def __init__(self, session: ChatSession, turn: Turn) -> None:
+        self._session = session
         self._turn = turn
         self._ids: Sequence[int] = ()
         self._seen: dict[int, Examination] = {}
@@ -71,7 +71,7 @@ class Hindsight:
 
     def obstacle(self) -> str:
         """Why nothing can be computed just now; empty when it can."""
-        engine, answer = self._controller.engine, self._turn.answer
+        engine, answer = self._session.engine, self._turn.answer
         if engine is None:
             return "no model is loaded"
         if not hasattr(engine, "run_exclusive"):
@@ -82,7 +82,7 @@ class Hindsight:
             return "what this answer was asked with was not recorded"
         if answer.asked.pictures:
             return "the prompt has pictures"
-        if self._controller.busy:
+        if self._session.busy:
             return "computed when no answer is under way"
         return ""
 
@@ -96,7 +96,7 @@ class Hindsight:
             return reason
         from engine.diagnostics.explain_round import examine
 
-        engine: Any = self._controller.engine
+        engine: Any = self._session.engine
         kept = self._turn.answer.asked
         assert kept is not None
         before = [*self._ids]
@@ -112,16 +112,16 @@ class Hindsight:
         """Have the prompt's ids; why that cannot be."""
         if len(self._ids):
             return ""
-        kept, engine = self._turn.answer.asked, self._controller.engine
+        kept, engine = self._turn.answer.asked, self._session.engine
         assert kept is not None
         assert engine is not None
         ids: Sequence[int] = kept.ids
         if not len(ids):
-            chat = self._controller.chat
+            chat = self._session.chat
             if self._turn not in chat.turns:
                 return "the chat was left"
             messages = chat.messages(chat.turns.index(self._turn))
-            ids = build_request(engine, messages, self._controller.config).request.prompt
+            ids = build_request(engine, messages, self._session.config).request.prompt
         if checksum(ids) != kept.checksum:
             return "what stood before this answer has changed since"
         self._ids = ids

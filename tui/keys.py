@@ -38,19 +38,20 @@ KEYS: tuple[Key, ...] = (
         priority=True),
     Key("next-drafter", "shift+tab", "next_drafter", "Drafter", "next drafter, from the next round on",
         "/drafter", shown=True, priority=True),
-    Key("models", "f2", "models", "Model", "models: here and to fetch, with size and fit; load, change, unload",
-        "/model", shown=True),
+    Key("models", "f2", "command('model')", "Model",
+        "models: here and to fetch, with size and fit; load, change, unload", "/model", shown=True),
     Key("drafters", "f3", "drafters", "Drafters", "list of drafters, with the reason when one cannot run", "/drafters"),
     Key("view", "f4", "view", "Colours", "source colours, plain Markdown, raw trace", "/view", shown=True),
     Key("panels", "f6", "panels", "Panels", "all panels, compact, none", "/panels", shown=True,
         priority=True),
-    Key("charts", "f9", "charts", "Charts", "a panel over the whole screen, as a chart",
+    Key("charts", "f9", "command('chart')", "Charts", "a panel over the whole screen, as a chart",
         "/chart, Enter or click on a panel"),
-    Key("race", "f7", "race", "Race", "the message, or the last one, through several drafters side by side", "/race",
+    Key("race", "f7", "command('race')", "Race",
+        "the message, or the last one, through several drafters side by side", "/race",
         shown=True, priority=True),  # a text area has an F7 of its own
-    Key("sessions", "ctrl+s", "sessions", "Chats", "find, open, rename, delete chats", "/sessions", shown=True,
-        priority=True),
-    Key("new", "ctrl+n", "new_chat", "New", "new chat", "/new", priority=True),
+    Key("sessions", "ctrl+s", "command('sessions')", "Chats", "find, open, rename, delete chats", "/sessions",
+        shown=True, priority=True),
+    Key("new", "ctrl+n", "command('new')", "New", "new chat", "/new", priority=True),
     Key("search", "ctrl+r", "search_history", "History", "search what was sent, as shells do; again for an older one",
         priority=True),
     Key("paste", "alt+v", "paste", "Paste", "paste what the desktop's clipboard holds: a picture, or text",
@@ -62,38 +63,41 @@ KEYS: tuple[Key, ...] = (
     Key("history-back", "up", "", "History", "the queued message, then earlier ones, at the edge of the text"),
     Key("history-forward", "down", "", "History", "later ones, at the edge of the text"),
     Key("editor", "ctrl+g", "editor", "Editor", "write the message in $EDITOR"),
-    Key("copy", "alt+y", "copy_answer", "Copy", "copy the last answer as Markdown", "/copy"),
+    Key("copy", "alt+y", "command('copy')", "Copy", "copy the last answer as Markdown", "/copy"),
     Key("block-up", "alt+up", "block(-1)", "Block", "a cursor over messages and the blocks of answers, one up"),
     Key("block-down", "alt+down", "block(1)", "Block", "the same, one down"),
     Key("thought", "ctrl+t", "thought", "Reasoning", "fold or unfold the reasoning of the last answer", priority=True),
     Key("page-up", "pageup", "page(-1)", "Up", "scroll up; new text no longer moves the view", priority=True),
     Key("page-down", "pagedown", "page(1)", "Down", "scroll down", priority=True),
     Key("live", "ctrl+end", "live", "Live", "back to the end of the conversation", priority=True),
-    Key("retry", "f5", "retry", "Retry", "try again after a failure", "/retry", shown=True),
-    Key("help", "f1", "help", "Help", "this list", "/help, ? on an empty message", shown=True),
-    Key("settings", "f8", "settings", "Settings", "all settings, kept in the file or for this session",
+    Key("retry", "f5", "command('retry')", "Retry", "try again after a failure", "/retry", shown=True),
+    Key("help", "f1", "command('help')", "Help", "this list", "/help, ? on an empty message", shown=True),
+    Key("settings", "f8", "command('settings')", "Settings", "all settings, kept in the file or for this session",
         "/settings, /set"),
-    Key("palette", "ctrl+p", "command_palette", "Commands", "all commands", "/", shown=True, priority=True),
-    Key("suspend", "ctrl+z", "suspend_process", "Suspend", "back to the shell; fg comes back here", priority=True),
+    Key("palette", "ctrl+p", "palette", "Commands", "all commands", "/", shown=True, priority=True),
+    Key("suspend", "ctrl+z", "app.suspend_process", "Suspend", "back to the shell; fg comes back here", priority=True),
     Key("quit", "ctrl+q", "quit", "Quit", "quit; the chat is saved", "/quit", shown=True, priority=True),
 )  # fmt: skip
 
 READING: tuple[Key, ...] = (
-    Key("block-previous", "up,k", "app.block(-1)", "Up", "the block above"),
-    Key("block-next", "down,j", "app.block(1)", "Down", "the block below"),
-    Key("block-copy", "y", "app.block_copy", "Copy", "copy the block; of a code block the code"),
-    Key("answer-copy", "Y", "app.block_copy(True)", "Copy all", "copy the whole answer"),
-    Key("block-inspect", "i,enter", "app.block_inspect", "Inspect", "its tokens, one by one",
+    Key("block-previous", "up,k", "block(-1)", "Up", "the block above"),
+    Key("block-next", "down,j", "block(1)", "Down", "the block below"),
+    Key("block-copy", "y", "block_copy", "Copy", "copy the block; of a code block the code"),
+    Key("answer-copy", "Y", "block_copy(True)", "Copy all", "copy the whole answer"),
+    Key("block-inspect", "i,enter", "block_do('inspect')", "Inspect", "its tokens, one by one",
         "/inspect"),
-    Key("block-edit", "e", "app.block_edit", "Edit", "write the message of this turn anew, as a branch"),
-    Key("block-regenerate", "r", "app.block_again", "Again", "answer this turn again, as a branch"),
-    Key("block-branch", "b", "app.block_branch", "Branch", "the next branch at this turn"),
-    Key("block-fold", "space", "app.block_fold", "Fold", "fold or unfold the reasoning, or a long message"),
+    Key("block-edit", "e", "block_do('edit')", "Edit", "write the message of this turn anew, as a branch"),
+    Key("block-regenerate", "r", "block_do('again')", "Again", "answer this turn again, as a branch"),
+    Key("block-branch", "b", "block_do('branch')", "Branch", "the next branch at this turn"),
+    Key("block-fold", "space", "block_fold", "Fold", "fold or unfold the reasoning, or a long message"),
 )  # fmt: skip
 """While the block cursor is on; Esc, and typing elsewhere, leave it."""
 
 FOOTER = ("retry", "help", "models", "next-drafter", "view", "sessions", "palette", "quit", "stop", "panels", "race")
 """Order in the footer; a narrow screen shows the first ones only."""
+
+EVERYWHERE = frozenset({"interrupt", "quit"})
+"""Ids of the keys that work over every screen."""
 
 SHARED = frozenset({"expand", "complete"})
 """May have one key: there is a list to choose from, or there is not."""
@@ -110,18 +114,33 @@ _NAMES = {
 }
 
 
-def bindings() -> list[Binding]:
-    """For the app."""
+def _bindings(keys: Iterable[Key]) -> list[Binding]:
     return [
         Binding(key.keys, key.action, key.label, show=key.shown, priority=key.priority, id=key.id, tooltip=key.help)
-        for key in KEYS
+        for key in keys
         if key.action
     ]
 
 
+def app_bindings() -> list[Binding]:
+    """What works whatever screen is shown."""
+    return _bindings(key for key in KEYS if key.id in EVERYWHERE)
+
+
+def screen_bindings() -> list[Binding]:
+    """For the screen of the conversation."""
+    return _bindings(key for key in KEYS if key.id not in EVERYWHERE)
+
+
+def leaving_bindings() -> list[Binding]:
+    """For the screens that lie over it: the key that stops an answer leaves them."""
+    key = next(key for key in KEYS if key.id == "stop")
+    return [Binding(key.keys, "dismiss_none", key.label, show=False, priority=True, id=key.id)]
+
+
 def reading_bindings() -> list[Binding]:
-    """For the conversation, which has the keyboard while the block cursor is on."""
-    return [Binding(key.keys, key.action, key.label, show=False, id=key.id, tooltip=key.help) for key in READING]
+    """For the transcript, which has the keyboard while the block cursor is on."""
+    return _bindings(READING)
 
 
 def message_keys(mapped: Mapping[str, str]) -> dict[str, str]:

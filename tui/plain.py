@@ -11,7 +11,7 @@ import logging
 import os
 import queue
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,16 +20,17 @@ from engine.chat.terminal_safe import clean
 from engine.errors import DsparkError
 from engine.types import Event, Tokens
 from themes import Theme
-from tui import commands, completion, mentions, plain_models, reports
+from tui import mentions, plain_models
 from tui.chat import Chat, Status, Turn
-from tui.controller import Controller
+from tui.commands import completion, registry, reports
+from tui.controller import ChatSession
+from tui.conversation.library import ChatLibrary
 from tui.engine_port import Progress, default_loader
 from tui.history import History
 from tui.options import Options
 from tui.pictures import look
 from tui.provenance import DRAFT, LOOKUP, TARGET
 from tui.stats import Tally
-from tui.store import Store
 from tui.typeahead import kept
 
 log = logging.getLogger("dspark.tui")
@@ -84,19 +85,21 @@ class Plain:
 
     def __init__(self, options: Options, out: TextIO, style: str) -> None:
         self.options = options
-        self.controller = Controller(options.config)
-        self.controller.chat.system = options.config.system
-        self.store: Store | None = None
-        self.deleted_chat = ""
+        self.session = ChatSession(options.config)
+        self.session.chat.system = options.config.system
+        self.library = ChatLibrary(self.session, self.say)
         self._out = out
         self._style = style
         self._left = False
 
     # Host of the commands ---------------------------------------------------------------------------------------------
 
+    full = None
+    recent: Sequence[str] = ()
+
     @property
     def look(self) -> Theme:
-        return commands.default_look()
+        return registry.default_look()
 
     def copy_text(self, text: str) -> None:
         self.say(text)
@@ -105,57 +108,45 @@ class Plain:
         self._left = True
 
     def attach(self, path: Path) -> str:
-        return self.controller.album.attach(path, look(path, self.controller.engine))
-
-    async def new_chat(self) -> None:
-        self.controller.show(Chat(system=self.controller.config.system))
-        self.say("A new chat.")
-
-    async def open_chat(self, id: str) -> None:
-        assert self.store is not None
-        self.store.settle()
-        chat = self.store.load(id)
-        self.controller.show(chat)
-        for turn in chat.turns:
-            self.say(f"You: {turn.user}\n")
-            self._replay(turn)
-
-    async def take_chat(self, chat: Chat) -> None:
-        for turn in chat.turns:
-            if self.store is not None:
-                self.store.save(chat, turn)
-        if self.store is not None:
-            self.store.rename(chat.id, chat.title)
-        self.controller.show(chat)
-
-    async def answer_again(self, text: str | None = None) -> str | None:
-        chat = self.controller.chat
-        if not chat.turns:
-            return "There is nothing to answer again."
-        last = chat.turns.pop()
-        self.ask(text or last.user)
-        return None
+        return self.session.album.attach(path, look(path, self.session.engine))
 
     async def edit_text(self, text: str) -> str | None:
         from tui.editor import edit
 
         return edit(text)
 
-    async def screen_command(self, name: str, words: str) -> str | None:
-        match name:
-            case "help":
-                return "\n".join(f"{usage:<34} {text}" for usage, text in commands.table())
-            case "sessions":
-                rows = self.store.list(20) if self.store is not None else []
-                return "\n".join(f"{row.id[:8]}  {row.name}" for row in rows) or "There is no chat yet."
-            case "model":
-                return plain_models.command(self.controller, words, self.say)
-            case "doctor":
-                return reports.doctor_text(self.controller.config, self.controller.engine)
-            case "log":
-                return reports.log_text()
-            case _:
-                return f"/{name} needs the full screen; start without --plain for it."
+    async def show_chat(self, chat: Chat) -> None:
+        self.library.show(chat)
+        for turn in chat.turns:
+            self.say(f"You: {turn.user}\n")
+            self._replay(turn)
+        if not chat.turns:
+            self.say("A new chat.")
+
+    async def answer_again(self, text: str | None = None) -> str | None:
+        if self.session.engine is None:
+            self.load()
+        gone = self.session.rewind()
+        if isinstance(gone, str):
+            return gone
+        self.ask(text or gone[0].user)
+        return None
+
+    def help(self) -> str:
+        return "\n".join(f"{usage:<34} {text}" for usage, text in registry.table(registry.available(self)))
+
+    async def chats(self) -> str:
+        rows = self.library.store.list(20) if self.library.store is not None else []
+        return "\n".join(f"{row.id[:8]}  {row.name}" for row in rows) or "There is no chat yet."
+
+    async def model(self, words: str) -> str:
+        return plain_models.command(self.session, words, self.say)
+
+    def doctor(self) -> str:
+        return reports.doctor_text(self.session.config, self.session.engine)
+
+    def log(self) -> str:
+        return reports.log_text()
 
     # The loop ---------------------------------------------------------------------------------------------------------
 
@@ -169,7 +160,7 @@ class Plain:
         Raises:
             DsparkError: with one sentence.
         """
-        loader = self.options.loader or default_loader(self.controller.config)
+        loader = self.options.loader or default_loader(self.session.config)
         last = ""
 
         def report(progress: Progress) -> None:
@@ -179,31 +170,29 @@ class Plain:
                 self.say(f"{progress.text} …")
 
         with kept(sys.stdin):
-            self.controller.engine = loader(report)
-        self.say(
-            f"{self.controller.engine.spec.name} is ready; drafter {self.controller.drafter}. /help lists commands."
-        )
+            self.session.engine = loader(report)
+        self.say(f"{self.session.engine.spec.name} is ready; drafter {self.session.drafter}. /help lists commands.")
 
     def ask(self, text: str) -> Turn:
         """Send, print the answer as it comes, print its figures. Ctrl+C stops it and keeps what is there."""
-        if self.controller.engine is None:
+        if self.session.engine is None:
             self.load()
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        turn = self.controller.begin(text)
-        self._save(turn)
-        self.controller.submit(turn, events.put)
+        turn = self.session.begin(text)
+        self.library.save(turn)
+        self.session.submit(turn, events.put)
         for image in turn.images:
             self.say(f"[image: {image}]")
         writer = Writer(self._out, self._style)
         self._out.write("Model: " if self._style != "colour" else "")
         with kept(sys.stdin):
-            while self.controller.busy:
+            while self.session.busy:
                 try:
                     self._take(events.get(timeout=0.2), writer, turn)
                 except queue.Empty:
                     continue
                 except KeyboardInterrupt:
-                    self.controller.cancel()
+                    self.session.cancel()
         writer.end()
         answer = turn.answer
         self._out.write("\n")
@@ -212,25 +201,13 @@ class Plain:
         line = summary(answer.tally, answer.status, answer.first_ms)
         if line:
             self.say(line)
-        self._save(turn)
+        self.library.save(turn)
         return turn
 
     def _take(self, event: Event, writer: Writer, turn: Turn) -> None:
-        self.controller.apply(event, writer.write)
+        self.session.apply(event, writer.write)
         if isinstance(event, Tokens):
-            self._save_sometimes(turn)
-
-    _tokens_at_save = 0
-
-    def _save_sometimes(self, turn: Turn) -> None:
-        tokens = turn.answer.tally.tokens
-        if abs(tokens - self._tokens_at_save) >= 20:
-            self._tokens_at_save = tokens
-            self._save(turn)
-
-    def _save(self, turn: Turn) -> None:
-        if self.store is not None:
-            self.store.save(self.controller.chat, turn)
+            self.library.progressed(turn)
 
     def _replay(self, turn: Turn) -> None:
         writer = Writer(self._out, self._style)
@@ -244,8 +221,9 @@ class Plain:
 
     async def handle(self, text: str) -> bool:
         """One input; whether to go on."""
-        if commands.parse(text) is not None:
-            result = await commands.run(self, text)
+        command = registry.parse(text)
+        if command is not None:
+            result = await registry.run(self, *command)
             if result:
                 self.say(result)
         elif text.strip():
@@ -266,24 +244,18 @@ def run(options: Options) -> int:
     except DsparkError as error:
         plain.say(str(error))
         return error.exit_code
-    try:
-        plain.store = Store(paths.data() / "chats.db")
-        if plain.store.note:
-            plain.say(plain.store.note)
-    except (DsparkError, OSError) as error:
-        plain.say(f"Chats are not saved in this session: {error}")
+    plain.library.open(paths.data() / "chats.db")
     try:
         return _loop(plain)
     finally:
-        if plain.store is not None:
-            plain.store.close()
-        if plain.controller.engine is not None:
-            plain.controller.engine.close()
+        plain.library.close()
+        if plain.session.engine is not None:
+            plain.session.engine.close()
 
 
 def _loop(plain: Plain) -> int:
-    if plain.store is not None and (plain.options.continue_last or plain.options.resume is not None):
-        asyncio.run(commands.run(plain, f"/resume {plain.options.resume or ''}"))
+    if plain.library.store is not None and (plain.options.continue_last or plain.options.resume is not None):
+        asyncio.run(plain.handle(f"/resume {plain.options.resume or ''}"))
     interrupted = False
     for text in _inputs(plain, paths.state() / "history.jsonl"):
         if text is None:

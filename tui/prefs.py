@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,36 +19,40 @@ Mouse = Literal["on", "wheel", "off"]
 MICE: dict[str, Mouse] = {"on": "on", "wheel": "wheel", "off": "off"}
 
 
-@dataclass(slots=True)
-class Prefs:
+NAMES = ("theme", "view", "panels", "recent")
+
+
+class Preferences:
     """Choices made in the app; written when they change."""
 
-    theme: str = ""
-    view: str = "source"
-    panels: str = "all"
-    recent: str = ""
+    theme = ""
+    view = "source"
+    panels = "all"
+    recent = ""
     """Models, newest first, a line each."""
 
+    def __init__(self, path: Path, *, write: bool = True) -> None:
+        """write: whether choices are kept for the next start."""
+        self._path = path if write else None
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return
+        for name in NAMES:
+            if isinstance(data, dict) and isinstance(data.get(name), str):
+                setattr(self, name, data[name])
 
-def load(path: Path) -> Prefs:
-    prefs = Prefs()
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return prefs
-    for field in fields(Prefs):
-        if isinstance(data, dict) and isinstance(data.get(field.name), str):
-            setattr(prefs, field.name, data[field.name])
-    return prefs
-
-
-def save(path: Path, prefs: Prefs) -> None:
-    """Replace the file as a whole; a full disk is not worth a word."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(asdict(prefs)))
-    except OSError:
-        return
+    def remember(self, **choices: str) -> None:
+        """Keep choices for the next start. Replaces the file as a whole; a full disk is not worth a word."""
+        for name, value in choices.items():
+            setattr(self, name, value)
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._path, json.dumps({name: getattr(self, name) for name in NAMES}))
+        except OSError:
+            return
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from engine import config_file, paths
 from engine.chat.terminal_safe import one_line
 from engine.config import MODEL, about, convert
 from engine.errors import UsageError, did_you_mean
-from tui.controller import Controller
+from tui.controller import ChatSession
 from tui.settings import said
 
 TABLE = "presets"
@@ -53,31 +53,31 @@ def read(name: str) -> dict[str, Any]:
     return values
 
 
-def use(controller: Controller, name: str) -> str:
+def use(session: ChatSession, name: str) -> str:
     """Lay a preset over the settings of the start; the sentence that says so.
 
     Raises:
         UsageError: nothing has changed then.
     """
     values = read(name)
-    sources = {**controller.start.sources, **dict.fromkeys(values, f"preset {name}")}
+    sources = {**session.start.sources, **dict.fromkeys(values, f"preset {name}")}
     drafter = values.pop("drafter", None)
-    controller.config = replace(controller.start, **values, sources=sources)
-    controller.chat.system = controller.config.system
-    controller.preset = name
-    trouble = controller.use(drafter) if drafter else ""
+    session.config = replace(session.start, **values, sources=sources)
+    session.chat.system = session.config.system
+    session.preset = name
+    trouble = session.use(drafter) if drafter else ""
     return f"Preset {one_line(name)} from the next answer on. {trouble}".rstrip()
 
 
-def leave(controller: Controller) -> str:
+def leave(session: ChatSession) -> str:
     """Back to the settings of the start."""
-    controller.config = controller.start
-    controller.chat.system = controller.config.system
-    controller.preset = ""
+    session.config = session.start
+    session.chat.system = session.config.system
+    session.preset = ""
     return "No preset: the settings of the start hold from the next answer on."
 
 
-def save(controller: Controller, name: str) -> str:
+def save(session: ChatSession, name: str) -> str:
     """Keep what was decided, under a name. What the model recommends is left to the model.
 
     Raises:
@@ -85,22 +85,22 @@ def save(controller: Controller, name: str) -> str:
     """
     if not name or name != one_line(name) or len(name) > LONGEST or name in WORDS:
         raise UsageError(f"A preset's name is a word or two, up to {LONGEST} characters, and not {', '.join(WORDS)}.")
-    config = controller.config
+    config = session.config
     values = {
         key: getattr(config, key)
         for key in holds()
         if config.sources.get(key, MODEL) != MODEL and getattr(config, key) is not None
     }
-    values |= {"system": controller.chat.system}
-    if controller.drafter:
-        values["drafter"] = controller.drafter
+    values |= {"system": session.chat.system}
+    if session.drafter:
+        values["drafter"] = session.drafter
     existed = name in names()
     config_file.change(paths.settings_file(), {(TABLE, name): values})
-    controller.preset = name
+    session.preset = name
     return f"Preset {name} is {'written anew' if existed else 'kept'}; /preset {name} uses it."
 
 
-def delete(controller: Controller, name: str) -> str:
+def delete(session: ChatSession, name: str) -> str:
     """Take a preset out of the file; what it set stays as it is.
 
     Raises:
@@ -109,18 +109,18 @@ def delete(controller: Controller, name: str) -> str:
     if name not in names():
         read(name)
     config_file.change(paths.settings_file(), {(TABLE, name): None})
-    if controller.preset == name:
-        controller.preset = ""
+    if session.preset == name:
+        session.preset = ""
     return f"The preset {one_line(name)} is gone."
 
 
-def listing(controller: Controller) -> str:
+def listing(session: ChatSession) -> str:
     """One line for each preset."""
     presets = config_file.table(paths.settings_file(), TABLE)
     out: list[str] = []
     for name in names():
         parts = [f"{key} {_brief(value)}" for key, value in presets[name].items()]
-        out.append(f"{'›' if name == controller.preset else ' '} {one_line(name)}  {', '.join(parts)}")
+        out.append(f"{'›' if name == session.preset else ' '} {one_line(name)}  {', '.join(parts)}")
     return "\n".join(out) or "There is no preset; /preset save NAME keeps what is set now."
 
 

@@ -14,7 +14,7 @@ from engine import config_file, paths
 from engine.config import Config, about, convert, flag, takes
 from engine.errors import UsageError, did_you_mean
 from engine.types.parameters import About
-from tui.controller import Controller
+from tui.controller import ChatSession
 
 SESSION = "this session"
 RESET = ("default", "none")
@@ -75,7 +75,7 @@ def said(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def put(controller: Controller, name: str, value: str, session: bool = False) -> str:
+def put(session: ChatSession, name: str, value: str, for_session: bool = False) -> str:
     """Set one value, here and in the file; the sentence that says so.
 
     Raises:
@@ -86,13 +86,13 @@ def put(controller: Controller, name: str, value: str, session: bool = False) ->
     reset = value.lower() in RESET
     given = setting.default if reset else convert(setting, value, typed)
     now = about(setting).group in NOW
-    if session and not now:
+    if for_session and not now:
         return f"{typed} holds from the next start on, so it cannot be set for this session only."
     if now:
-        decide(controller, setting.name, given, None if reset else SESSION)
+        decide(session, setting.name, given, None if reset else SESSION)
     word = "back to its default" if reset else _quoted(given)
     when = "from the next answer on" if now else "from the next start on"
-    if session:
+    if for_session:
         return f"{typed} is {word} {when}, in this session only."
     file = paths.settings_file()
     try:
@@ -100,18 +100,18 @@ def put(controller: Controller, name: str, value: str, session: bool = False) ->
     except config_file.NotWritten as error:
         return f"{typed} is {word} in this session only: {error}" if now else str(error)
     if now:
-        decide(controller, setting.name, given, None if reset else str(file))
-        controller.start = _with(controller.start, setting.name, given, None if reset else str(file))
+        decide(session, setting.name, given, None if reset else str(file))
+        session.start = _with(session.start, setting.name, given, None if reset else str(file))
     variable = declared.ENV_PREFIX + setting.name.upper()
     also = f" {variable} is set, and wins at the next start." if os.environ.get(variable) else ""
     return f"{typed} is {word} {when}, and kept in {file.name}.{also}"
 
 
-def decide(controller: Controller, name: str, value: Any, source: str | None) -> None:
+def decide(session: ChatSession, name: str, value: Any, source: str | None) -> None:
     """Hold a value from the next answer on, decided by `source`; None for nobody."""
-    controller.config = _with(controller.config, name, value, source)
+    session.config = _with(session.config, name, value, source)
     if name == "system":
-        controller.chat.system = value
+        session.chat.system = value
 
 
 def _with(config: Config, name: str, value: Any, source: str | None) -> Config:

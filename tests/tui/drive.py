@@ -33,7 +33,7 @@ def shown(app: ChatApp) -> str:
 async def type_text(pilot: Pilot[Any], text: str) -> None:
     app = pilot.app
     assert isinstance(app, ChatApp)
-    app.composer.insert(text)
+    app.main.composer.insert(text)
     await pilot.pause()
 
 
@@ -46,7 +46,7 @@ async def running(
     options.setdefault("loader", loader(engine))
     app = ChatApp(Options(options.pop("config", Config()), **options))
     async with app.run_test(size=size, notifications=True) as pilot:
-        await wait_until(pilot, lambda: app.controller.engine is not None)
+        await wait_until(pilot, lambda: app.session.engine is not None)
         await pilot.pause()
         yield app, pilot, engine
 

@@ -40,7 +40,7 @@ async def test_an_answer_streams_in_colour_and_ends_with_a_legend() -> None:
         assert "draft " not in shown(app).split("forty-two")[0].split("You ›")[1]
         ticket.finish()
         await wait_until(pilot, lambda: "tok/round" in shown(app))
-        answer = app.controller.chat.turns[0].answer
+        answer = app.session.chat.turns[0].answer
         assert answer.status is Status.DONE
         assert sum(answer.tally.legend.values()) == 100
         assert len(answer.prov) == len(answer.text)
@@ -53,7 +53,7 @@ async def test_enter_sends_and_the_newline_keys_do_not() -> None:
             await pilot.press(key)
         await type_text(pilot, "last\\")
         await pilot.press("enter")
-        assert app.composer.text == "line\nline\nline\nlast\n"
+        assert app.main.composer.text == "line\nline\nline\nlast\n"
         assert not engine.tickets
         ticket = await ask(pilot, engine, "end")
         assert "line\nline\nline\nlast\nend" in "".join(chr(i) for i in ticket.request.prompt)
@@ -62,9 +62,9 @@ async def test_enter_sends_and_the_newline_keys_do_not() -> None:
 async def test_paste_is_one_message_and_keeps_newlines_and_backslashes() -> None:
     text = "first\nC:\\temp\\new \\d+\\s\nthird"
     async with running() as (app, pilot, engine):
-        app.composer.post_message(events.Paste(text))
+        app.main.composer.post_message(events.Paste(text))
         await pilot.pause()
-        assert app.composer.text == text
+        assert app.main.composer.text == text
         assert not engine.tickets
 
 
@@ -72,9 +72,9 @@ async def test_fast_keys_with_newlines_are_a_paste_too() -> None:
     async with running() as (app, pilot, engine):
         for char in "ab\rcd\r":
             key = "enter" if char == "\r" else char
-            app.composer.post_message(events.Key(key, None if char == "\r" else char))
+            app.main.composer.post_message(events.Key(key, None if char == "\r" else char))
         await wait_until(pilot, lambda: len(engine.tickets) == 1)
-        assert app.controller.chat.turns[0].user == "ab\ncd"
+        assert app.session.chat.turns[0].user == "ab\ncd"
 
 
 @pytest.mark.parametrize("glyph", ["👩‍👩‍👧‍👦", "🇫🇷", "e\u0301", "👍🏽", "漢", "x"])
@@ -82,20 +82,20 @@ async def test_one_key_is_one_visible_character(glyph: str) -> None:
     async with running() as (app, pilot, _):
         await type_text(pilot, f"a{glyph}b")
         await pilot.press("left", "left")
-        assert app.composer.cursor_location == (0, 1)
+        assert app.main.composer.cursor_location == (0, 1)
         await pilot.press("right", "backspace")
-        assert app.composer.text == "ab"
+        assert app.main.composer.text == "ab"
 
 
 async def test_history_comes_back_with_up_and_keeps_the_draft() -> None:
     async with running(FakeEngine()) as (app, pilot, engine):
         await ask(pilot, engine, "first")
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await type_text(pilot, "draft")
         await pilot.press("up")
-        assert app.composer.text == "first"
+        assert app.main.composer.text == "first"
         await pilot.press("down")
-        assert app.composer.text == "draft"
+        assert app.main.composer.text == "draft"
 
 
 async def test_escape_keeps_the_partial_answer_and_marks_it() -> None:
@@ -105,7 +105,7 @@ async def test_escape_keeps_the_partial_answer_and_marks_it() -> None:
         ticket.say(*script("Half an answer"))
         await wait_until(pilot, lambda: "Half an answer" in shown(app))
         await pilot.press("escape")
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await pilot.pause(0.1)
         assert "Half an answer" in shown(app)
         assert "stopped" in shown(app)
@@ -118,11 +118,11 @@ async def test_stop_before_the_first_word_keeps_the_message_on_screen_and_in_the
     async with running() as (app, pilot, engine):
         await ask(pilot, engine, "question")
         await pilot.press("ctrl+c")
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await wait_until(pilot, lambda: "stopped before the first word" in shown(app))
         assert "question" in shown(app)
         await pilot.press("up")
-        assert app.composer.text == "question"
+        assert app.main.composer.text == "question"
         second = await ask(pilot, engine, " again")
         assert "".join(chr(i) for i in second.request.prompt).count("<user>") == 1
 
@@ -179,13 +179,13 @@ async def test_views_cycle_and_the_trace_shows_rejected_drafts() -> None:
         await wait_until(pilot, lambda: "tok/round" in shown(app))
         assert "**" not in shown(app)
         await pilot.press("f4")
-        assert app.transcript.view is View.MARKDOWN
+        assert app.main.transcript.view is View.MARKDOWN
         await pilot.press("f4")
         await pilot.pause()
         assert "**" in shown(app)
         assert chr(9000) in shown(app)
         await pilot.press("f4")
-        assert app.transcript.view is View.SOURCE
+        assert app.main.transcript.view is View.SOURCE
 
 
 async def test_o59_scrolling_up_while_text_streams_keeps_the_view() -> None:
@@ -196,12 +196,12 @@ async def test_o59_scrolling_up_while_text_streams_keeps_the_view() -> None:
         await wait_until(pilot, lambda: "line 59" in shown(app))
         await pilot.press("pageup")
         await pilot.pause()
-        before = app.transcript.scroll_offset.y
+        before = app.main.transcript.scroll_offset.y
         for i in range(50):
             ticket.say(*[e for e in script(f"\n\nmore {i}") if not hasattr(e, "drafted")])
         await wait_until(pilot, lambda: "new tokens" in shown(app))
         await pilot.pause(0.2)
-        assert app.transcript.scroll_offset.y == before
+        assert app.main.transcript.scroll_offset.y == before
         await pilot.press("ctrl+end")
         await wait_until(pilot, lambda: "more 49" in shown(app) and "new tokens" not in shown(app))
 
@@ -216,11 +216,11 @@ async def test_o52_foreign_text_is_literal_everywhere() -> None:
             ticket.prefilled()
             ticket.say(*script(nasty))
             ticket.finish()
-            await wait_until(pilot, lambda: not app.controller.busy)
+            await wait_until(pilot, lambda: not app.session.busy)
         ticket = await ask(pilot, engine, "[/foo]")
         ticket.fail(RuntimeError("[/error] \x1b]0;x\x07"))
         await wait_until(pilot, lambda: "[/error]" in shown(app))
-        app.say("[/say] [bold")
+        app.main.say("[/say] [bold")
         await pilot.pause()
         text = shown(app)
         assert "[/model]" in text
@@ -244,10 +244,10 @@ async def test_failure_to_load_is_a_sentence_and_can_be_tried_again() -> None:
         await type_text(pilot, "do not lose me")
         await pilot.press("f5")
         await wait_until(pilot, lambda: len(attempts) == 2)
-        assert app.composer.text == "do not lose me"
+        assert app.main.composer.text == "do not lose me"
         await pilot.press("enter")  # sending tries again too, and the message waits
         await wait_until(pilot, lambda: len(engine.tickets) == 1)
-        assert app.controller.chat.turns[0].user == "do not lose me"
+        assert app.session.chat.turns[0].user == "do not lose me"
 
 
 async def test_failure_in_an_answer_is_a_sentence_and_can_be_tried_again() -> None:
@@ -260,7 +260,7 @@ async def test_failure_in_an_answer_is_a_sentence_and_can_be_tried_again() -> No
         assert "Partial" in shown(app)
         await pilot.press("f5")
         await wait_until(pilot, lambda: len(engine.tickets) == 2)
-        assert len(app.controller.chat.turns) == 1
+        assert len(app.session.chat.turns) == 1
 
 
 async def test_a_refused_request_is_a_sentence() -> None:
@@ -269,7 +269,7 @@ async def test_a_refused_request_is_a_sentence() -> None:
         await type_text(pilot, "long")
         await pilot.press("enter")
         await wait_until(pilot, lambda: "context window is 8192" in shown(app))
-        assert not app.controller.busy
+        assert not app.session.busy
 
 
 async def test_progress_of_loading_is_shown() -> None:
@@ -347,11 +347,11 @@ async def test_o51_streamed_code_survives_resize_theme_and_view_changes() -> Non
             app.theme = name
             await pilot.pause()
             assert "body stays" in shown(app)
-        app.transcript.open(app.controller.chat)  # every row is made anew
+        app.main.transcript.open(app.session.chat)  # every row is made anew
         await wait_until(pilot, lambda: "body stays" in shown(app))
         ticket.say(*script("second = 2\n```\n", start=30))
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await wait_until(pilot, lambda: "second = 2" in shown(app))
         await pilot.press("alt+up", "y")
         assert app.clipboard == "print('body stays')\nsecond = 2"
@@ -365,9 +365,9 @@ async def test_no_color_uses_attributes(monkeypatch: pytest.MonkeyPatch) -> None
         ticket.prefilled()
         ticket.say(*script("looked up text", source=Source.LOOKUP))
         await wait_until(pilot, lambda: "looked up" in shown(app))
-        styles = {app.transcript.style("", code).underline for code in (1, 3)}
+        styles = {app.main.transcript.style("", code).underline for code in (1, 3)}
         assert styles == {None, True} or styles == {False, True}
-        assert app.transcript.style("", 1).bold
+        assert app.main.transcript.style("", 1).bold
 
 
 async def test_o53_selection_copies_without_added_newlines() -> None:
@@ -379,9 +379,9 @@ async def test_o53_selection_copies_without_added_newlines() -> None:
         text = "漢字とカタカナの長い段落です。" * 6 + " and some words that follow it, wrapped at the width"
         ticket.say(*script(text))
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await pilot.pause(0.1)
-        selected = app.transcript.get_selection(SELECT_ALL)
+        selected = app.main.transcript.get_selection(SELECT_ALL)
         assert selected is not None
         assert selected[0] == f"You › go\n\n{text}"
 
@@ -400,10 +400,10 @@ def test_nothing_heavy_is_imported_before_the_first_frame() -> None:
 async def test_idle_app_has_no_timers_running(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(FakeEngine()) as (app, pilot, engine):
         await ask(pilot, engine, "go")
-        await wait_until(pilot, lambda: not app.controller.busy)
-        await wait_until(pilot, lambda: not app._draining)
+        await wait_until(pilot, lambda: not app.session.busy)
+        await wait_until(pilot, lambda: not app.main.conversation.events.awake)
         assert not [t for t in app._timers if "drain" in repr(t).lower()]
-        app.composer.cursor_blink = False
+        app.main.composer.cursor_blink = False
         await settle(pilot)
         work: list[str] = []
         dispatch = MessagePump._dispatch_message
@@ -424,7 +424,7 @@ def test_where_the_model_needs_the_cores_that_draw_there_are_fewer_drawings(
 ) -> None:
     from types import SimpleNamespace
 
-    from tui import app
+    from tui.widgets import conversation_view as app
 
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     backend = SimpleNamespace(is_cpu=lambda: cpu)
@@ -439,11 +439,11 @@ async def test_no_row_is_cut() -> None:
         ticket.prefilled()
         ticket.say(*script(words))
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await pilot.pause(0.1)
-        view = app.transcript.answer(app.controller.chat.turns[0])
+        view = app.main.transcript.answer(app.session.chat.turns[0])
         assert view is not None
-        drawn = [app.transcript.render_line(y).text.strip() for y in range(3, 3 + view.said)]
+        drawn = [app.main.transcript.render_line(y).text.strip() for y in range(3, 3 + view.said)]
         assert " ".join(drawn) == words
 
 
@@ -456,7 +456,7 @@ async def test_reasoning_is_folded_counted_and_kept_out_of_the_reply() -> None:
         ticket.say(*script("<think>\nSecret **steps** here.\n</think>\n\nThe reply is 42."))
         await wait_until(pilot, lambda: "The reply is 42" in shown(app))
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await pilot.pause(0.1)
         assert "▸ thought" in shown(app)
         assert "Secret" not in shown(app)
@@ -464,12 +464,12 @@ async def test_reasoning_is_folded_counted_and_kept_out_of_the_reply() -> None:
         await pilot.press("ctrl+t")
         await pilot.pause()
         assert "Secret **steps** here." in shown(app)
-        answer = app.controller.chat.turns[0].answer
+        answer = app.session.chat.turns[0].answer
         assert answer.reply == "The reply is 42."
         assert sum(answer.tally.legend.values()) == 100
         second = await ask(pilot, engine, "and now")
         assert "Secret" not in "".join(chr(i) for i in second.request.prompt)
-        assert app.store is not None
-        app.store.settle()
-        again = app.store.load(app.controller.chat.id).turns[0].answer
+        assert app.library.store is not None
+        app.library.store.settle()
+        again = app.library.store.load(app.session.chat.id).turns[0].answer
         assert (again.reply, again.thought_ranges) == (answer.reply, answer.thought_ranges)

@@ -70,20 +70,20 @@ async def test_every_answer_has_one_also_in_a_chat_that_was_opened_later() -> No
             ticket.prefilled(cached=6 if text == "two" else 0)
             ticket.say(*script(TEXT))
             ticket.finish()
-            await wait_until(pilot, lambda: not app.controller.busy)
-        assert app.store is not None
-        app.store.settle()
-        id = app.controller.chat.id
-        await app.new_chat()
+            await wait_until(pilot, lambda: not app.session.busy)
+        assert app.library.store is not None
+        app.library.store.settle()
+        id = app.session.chat.id
+        await app.main.show_chat(app.library.new())
         await pilot.pause()
         assert "accepted" not in shown(app)
-        await app.open_chat(id)
+        await app.main.open_chat(id)
 
         def words() -> str:
             return " ".join(shown(app).split())
 
         await wait_until(pilot, lambda: words().count("drafter dflash k=3 · accepted") == 2)
         assert "cache 6/" in words()
-        for turn in app.controller.chat.turns:
+        for turn in app.session.chat.turns:
             for part in certificate(turn.answer):
                 assert part in words()

@@ -13,9 +13,9 @@ from textual.widgets import Input, OptionList
 from engine.types import Sampling
 from tests.tui.drive import ask, running, shown, type_text, wait_until
 from tests.tui.fakes import FakeEngine, script
-from tui import commands
 from tui.app import ChatApp
 from tui.chat import Status
+from tui.commands import registry as commands
 from tui.screens.inspector import InspectorScreen
 from tui.screens.sessions import SessionsScreen
 
@@ -26,7 +26,7 @@ async def exchange(app, pilot, engine, text: str, answer: str):  # type: ignore[
     ticket.prefilled()
     ticket.say(*script(answer))
     ticket.finish()
-    await wait_until(pilot, lambda: not app.controller.busy)
+    await wait_until(pilot, lambda: not app.session.busy)
     await pilot.pause()
     return ticket
 
@@ -44,15 +44,15 @@ def told(app: ChatApp, words: str) -> bool:
 async def test_a_chat_is_continued_where_it_ended() -> None:
     async with running() as (app, pilot, engine):
         await exchange(app, pilot, engine, "first question", "First **answer**.")
-        chat = app.controller.chat.id
+        chat = app.session.chat.id
     async with running(continue_last=True) as (app, pilot, engine):
         await wait_until(pilot, lambda: "First answer." in shown(app))
-        assert app.controller.chat.id == chat
+        assert app.session.chat.id == chat
         ticket = await exchange(app, pilot, engine, "second", "Second.")
         assert "First **answer**." in "".join(chr(i) for i in ticket.request.prompt)
     async with running(resume=chat[:8]) as (app, pilot, engine):
         await wait_until(pilot, lambda: "Second." in shown(app))
-        assert len(app.controller.chat.turns) == 2
+        assert len(app.session.chat.turns) == 2
 
 
 async def test_quitting_in_mid_answer_keeps_what_was_there() -> None:
@@ -64,7 +64,7 @@ async def test_quitting_in_mid_answer_keeps_what_was_there() -> None:
         await pilot.press("ctrl+q")
     async with running(continue_last=True) as (app, pilot, engine):
         await wait_until(pilot, lambda: "half of it" in shown(app))
-        assert app.controller.chat.turns[0].answer.status is Status.LOST
+        assert app.session.chat.turns[0].answer.status is Status.LOST
 
 
 async def test_sessions_are_searched_opened_renamed_deleted_and_brought_back() -> None:
@@ -103,7 +103,7 @@ async def test_regenerated_and_edited_turns_are_branches() -> None:
         engine.tickets[-1].prefilled()
         engine.tickets[-1].say(*script("New answer."))
         engine.tickets[-1].finish()
-        await wait_until(pilot, lambda: "New answer." in shown(app) and not app.controller.busy)
+        await wait_until(pilot, lambda: "New answer." in shown(app) and not app.session.busy)
         assert "Old answer." not in shown(app)
         await command(pilot, app, "/branch previous")
         await wait_until(pilot, lambda: "Old answer." in shown(app))
@@ -118,7 +118,7 @@ async def test_commands_are_completed_and_unknown_ones_are_named() -> None:
         await pilot.pause()
         assert "/drafter [name]" in shown(app)
         await pilot.press("tab")
-        assert app.composer.text == "/drafter "
+        assert app.main.composer.text == "/drafter "
         await type_text(pilot, "none")
         await pilot.press("enter")
         await pilot.pause()
@@ -190,7 +190,7 @@ async def test_inspector_tells_each_token() -> None:
         await exchange(app, pilot, engine, "q", "Some words that were drafted in blocks of three.")
         await command(pilot, app, "/inspect")
         assert isinstance(app.screen, InspectorScreen)
-        answer = app.controller.chat.turns[0].answer
+        answer = app.session.chat.turns[0].answer
         seen = set()
         for _ in answer.spans:
             await pilot.press("left")
@@ -232,19 +232,19 @@ async def test_every_command_answers_without_a_model_and_without_a_chat() -> Non
             while len(app.screen_stack) > 1:
                 await pilot.press("escape")
                 await pilot.pause()
-        assert not app.controller.busy
+        assert not app.session.busy
 
 
 async def test_history_search() -> None:
     async with running(FakeEngine()) as (app, pilot, engine):
         for text in ("alpha one", "beta", "alpha two"):
             await ask(pilot, engine, text)
-            await wait_until(pilot, lambda: not app.controller.busy)
+            await wait_until(pilot, lambda: not app.session.busy)
         await type_text(pilot, "alpha")
         await pilot.press("ctrl+r")
-        assert app.composer.text == "alpha two"
+        assert app.main.composer.text == "alpha two"
         await pilot.press("ctrl+r")
-        assert app.composer.text == "alpha one"
+        assert app.main.composer.text == "alpha one"
 
 
 async def test_a_newer_database_is_said_and_the_chat_goes_on(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ async def test_a_newer_database_is_said_and_the_chat_goes_on(tmp_path: Path) -> 
         db.execute("PRAGMA user_version = 99")
     db.close()
     async with running() as (app, pilot, engine):
-        assert app.store is None
+        assert app.library.store is None
         await exchange(app, pilot, engine, "q", "Still works.")
         await wait_until(pilot, lambda: "Still works." in shown(app))
 
@@ -269,4 +269,4 @@ async def test_the_editor_writes_the_message(tmp_path: Path, monkeypatch: pytest
         await pilot.press("ctrl+g")
         await pilot.pause()
         # The headless driver cannot hand the terminal over; the message must then be untouched.
-        assert app.composer.text in ("first two\nlines", "first ")
+        assert app.main.composer.text in ("first two\nlines", "first ")

@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui.chips import Chips
 from tui.history import Form, History, Search
+from tui.widgets.composer.paste_chips import Chips
 
 LONG = "\n".join(f"line {i}" for i in range(214))
 

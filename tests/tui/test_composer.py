@@ -12,18 +12,21 @@ from engine.config import Config
 from engine.errors import UsageError
 from tests.tui.drive import ask, running, shown, type_text, wait_until
 from tests.tui.fakes import FakeEngine, loader, script
-from tui import choices, commands
 from tui.app import ChatApp
-from tui.keys import KEYS
+from tui.commands import arguments as choices
+from tui.commands import registry as commands
+from tui.commands.provider import SlashCommands
+from tui.keys import EVERYWHERE, KEYS
 from tui.options import Options
 from tui.plain import Plain
+from tui.screens.chat import ChatScreen
 
 LONG = "\n".join(f"line {i}" for i in range(214))
 
 
 async def test_a_long_paste_is_a_chip_that_moves_and_goes_as_one_and_is_sent_whole() -> None:
     async with running() as (app, pilot, engine):
-        composer = app.composer
+        composer = app.main.composer
         await type_text(pilot, "see ")
         composer.post_message(events.Paste(LONG.replace("\n", "\r\n")))
         await pilot.pause()
@@ -44,7 +47,7 @@ async def test_a_long_paste_is_a_chip_that_moves_and_goes_as_one_and_is_sent_who
         ticket = await ask(pilot, engine, " end")
         assert f"see {LONG} endx" in "".join(chr(i) for i in ticket.request.prompt)
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await pilot.press("up")  # the history has the chip again
         assert composer.text == "see [pasted 214 lines] endx"
         composer.cursor_location = (0, 4)
@@ -61,12 +64,12 @@ async def test_the_editor_gets_the_whole_text_and_chips_come_back(monkeypatch: p
             seen.append(text)
             return f"first\n{text}"
 
-        monkeypatch.setattr(app, "edit_text", edit_text)
-        app.composer.paste(LONG)
+        monkeypatch.setattr(app.main.host, "edit_text", edit_text)
+        app.main.composer.paste(LONG)
         await pilot.press("ctrl+g")
         await pilot.pause()
         assert seen == [LONG]
-        assert app.composer.text == "first\n[pasted 214 lines]"
+        assert app.main.composer.text == "first\n[pasted 214 lines]"
 
 
 async def test_files_are_picked_by_a_few_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,17 +83,17 @@ async def test_files_are_picked_by_a_few_letters(tmp_path: Path, monkeypatch: py
         await wait_until(pilot, lambda: "src/two words.py" in shown(app))
         assert ".hidden" not in shown(app)
         await pilot.press("enter")  # takes the file, sends nothing
-        assert app.composer.text == 'read @"src/two words.py" '
+        assert app.main.composer.text == 'read @"src/two words.py" '
         assert not engine.tickets
         ticket = await ask(pilot, engine, "now")
         sent = "".join(chr(i) for i in ticket.request.prompt)
         assert "src/two words.py:\n```py\nprint('hi')\n```" in sent
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await type_text(pilot, "and @big.txt")
         await pilot.press("escape", "enter")
         await wait_until(pilot, lambda: "256 KB go into a message" in shown(app))
-        assert app.composer.text == "and @big.txt"
+        assert app.main.composer.text == "and @big.txt"
 
 
 async def test_commands_and_their_words_are_completed() -> None:
@@ -99,50 +102,50 @@ async def test_commands_and_their_words_are_completed() -> None:
         await pilot.pause()
         assert "/drafter" in shown(app)
         await pilot.press("tab")
-        assert app.composer.text == "/drafter "
+        assert app.main.composer.text == "/drafter "
         await pilot.pause()
         assert "its vocabulary" in shown(app)  # those that cannot run say why
         await pilot.press("down", "down", "enter")
         await wait_until(pilot, lambda: engine.drafter == "lookup")
-        assert app.composer.text == ""
+        assert app.main.composer.text == ""
         await pilot.press(*"/set thinking o")
         await pilot.pause()
-        assert "/set thinking on" not in app.composer.text
+        assert "/set thinking on" not in app.main.composer.text
         assert "thinking off" in shown(app)
         await pilot.press("escape")
         await pilot.pause()
         assert "thinking off" not in shown(app)
-        assert app.composer.text == "/set thinking o"
+        assert app.main.composer.text == "/set thinking o"
 
 
 async def test_the_history_is_not_interrupted_by_completion() -> None:
     async with running() as (app, pilot, _):
-        app.history.add("one")
-        app.history.add("/help me")
-        app.history.add("/stats")
+        app.services.history.add("one")
+        app.services.history.add("/help me")
+        app.services.history.add("/stats")
         await pilot.press("up", "up", "up")
-        assert app.composer.text == "one"
+        assert app.main.composer.text == "one"
 
 
 async def test_searching_what_was_sent_as_in_a_shell() -> None:
     async with running() as (app, pilot, _):
         for text in ("alpha one", "beta", "alpha two"):
-            app.history.add(text)
+            app.services.history.add(text)
         await type_text(pilot, "zz")
         await pilot.press("ctrl+a", "delete", "delete", "ctrl+r", *"alp")
-        assert app.composer.text == "alpha two"
+        assert app.main.composer.text == "alpha two"
         assert "search: alp" in shown(app)
         await pilot.press("ctrl+r")
-        assert app.composer.text == "alpha one"
+        assert app.main.composer.text == "alpha one"
         await pilot.press("ctrl+r")
         await pilot.pause()
         assert "no message with: alp" in shown(app)
         await pilot.press("down", "enter")
-        assert app.composer.text == "alpha two"
-        assert "search" not in str(app.composer.border_title)
+        assert app.main.composer.text == "alpha two"
+        assert "search" not in str(app.main.composer.border_title)
         await pilot.press("ctrl+r", "escape")
-        assert app.composer.text == "alpha two"
-        assert app.composer.search is None
+        assert app.main.composer.text == "alpha two"
+        assert app.main.composer.search is None
 
 
 async def test_what_waits_is_shown_taken_back_and_returned_by_a_stop() -> None:
@@ -154,25 +157,25 @@ async def test_what_waits_is_shown_taken_back_and_returned_by_a_stop() -> None:
         await pilot.pause()
         assert "queued: two (+1 lines)   ↑ takes it back" in shown(app)
         await pilot.press("up")
-        assert app.composer.text == "two\nlines"
-        assert app.controller.queued is None
+        assert app.main.composer.text == "two\nlines"
+        assert app.session.queued is None
         assert "queued" not in shown(app)
         await type_text(pilot, " more")
         await pilot.press("enter")
         ticket.say(*script("Half"))
         await wait_until(pilot, lambda: "Half" in shown(app))
         await pilot.press("escape")
-        await wait_until(pilot, lambda: not app.controller.busy)
-        assert app.composer.text == "two\nlines more"
+        await wait_until(pilot, lambda: not app.session.busy)
+        assert app.main.composer.text == "two\nlines more"
         assert len(engine.tickets) == 1
 
 
 async def test_a_message_may_wait_for_the_model_to_load_and_be_cancelled() -> None:
     async with running(FakeEngine()) as (app, pilot, _):
-        app.controller.queued = "waits"
-        app.show_queue()
+        app.session.queued = "waits"
+        app.main.area.show_queue()
         await pilot.press("up", "ctrl+c")
-        assert (app.composer.text, app.controller.queued) == ("", None)
+        assert (app.main.composer.text, app.session.queued) == ("", None)
 
 
 async def test_pasting_a_picture_or_text_from_the_desktop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,14 +190,14 @@ async def test_pasting_a_picture_or_text_from_the_desktop(tmp_path: Path, monkey
     monkeypatch.setattr(clipboard, "picture", red.read_bytes)
     async with running(engine) as (app, pilot, _):
         await pilot.press("ctrl+v")
-        await wait_until(pilot, lambda: len(app.controller.album.waiting) == 1)
+        await wait_until(pilot, lambda: len(app.session.album.waiting) == 1)
         await wait_until(pilot, lambda: "8×6" in shown(app))
         await type_text(pilot, "/image clear")
         await pilot.press("enter")
         await wait_until(pilot, lambda: "8×6" not in shown(app))
         await type_text(pilot, "/image paste")
         await pilot.press("enter")
-        await wait_until(pilot, lambda: len(app.controller.album.waiting) == 1)
+        await wait_until(pilot, lambda: len(app.session.album.waiting) == 1)
 
         def nothing() -> bytes:
             raise UsageError("There is no picture in the clipboard.")
@@ -202,7 +205,7 @@ async def test_pasting_a_picture_or_text_from_the_desktop(tmp_path: Path, monkey
         monkeypatch.setattr(clipboard, "picture", nothing)
         monkeypatch.setattr(clipboard, "text", lambda: "words\x1b[2J")
         await pilot.press("alt+v")
-        await wait_until(pilot, lambda: app.composer.text == "words")
+        await wait_until(pilot, lambda: app.main.composer.text == "words")
         monkeypatch.setattr(clipboard, "text", lambda: None)
         await pilot.press("alt+v")
         await wait_until(pilot, lambda: "There is no picture" in shown(app))
@@ -218,7 +221,7 @@ async def test_a_long_message_is_folded_on_the_screen_and_whole_for_the_model() 
         assert "line 8" not in shown(app)
         ticket.say(*script("An answer."))
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await pilot.press("alt+up", "alt+up", "space")
         await wait_until(pilot, lambda: "line 20" in shown(app))
         await pilot.press("space")
@@ -232,9 +235,9 @@ async def test_the_palette_has_the_same_commands() -> None:
         await pilot.press(*"think")
         await wait_until(pilot, lambda: "/think [on|off|auto|effort]" in shown(app))
         await pilot.press("enter")
-        await wait_until(pilot, lambda: app.composer.text == "/think ")
+        await wait_until(pilot, lambda: app.main.composer.text == "/think ")
         await wait_until(pilot, lambda: "answer at once" in shown(app))
-        titles = [command.title for command in app.get_system_commands(app.screen)]
+        titles = [hit.text async for hit in SlashCommands(app.main).discover()]
         assert len(titles) == len(commands.COMMANDS)
 
 
@@ -243,7 +246,7 @@ async def test_words_of_every_command_can_be_offered(tmp_path: Path, monkeypatch
     (tmp_path / "a chat.md").write_text("")
     plain = Plain(Options(Config(), loader=loader(FakeEngine())), io.StringIO(), "bare")
     async with running() as (app, _, __):
-        for host in (app, plain):
+        for host in (app.main.host, plain):
             for command in commands.COMMANDS:
                 for words in ("", "x", "session ", "/", "\x1b"):
                     for text, note in command.words_of(host, words) if command.words_of else ():  # type: ignore[arg-type]
@@ -254,4 +257,5 @@ async def test_words_of_every_command_can_be_offered(tmp_path: Path, monkeypatch
 def test_every_key_has_an_action() -> None:
     for key in KEYS:
         name = key.action.partition("(")[0]
-        assert not name or hasattr(ChatApp, f"action_{name}"), key.id
+        owner = ChatApp if key.id in EVERYWHERE or name.startswith("app.") else ChatScreen
+        assert not name or hasattr(owner, f"action_{name.removeprefix('app.')}"), key.id

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.tui.fakes import FakeDrafter, FakeEngine
-from tui import commands
-from tui.controller import Controller
+from tui.commands import registry as commands
+from tui.controller import ChatSession
 from tui.panels import Figures, drafters
 
 LIST = [
@@ -32,10 +32,10 @@ def test_a_fault_stands_beside_the_name() -> None:
 @pytest.mark.parametrize("name", ["drafter", "drafters"])
 async def test_the_command_says_it_too(name: str) -> None:
     class Host:
-        controller = Controller()
+        session = ChatSession()
 
     host: Any = Host()
-    host.controller.engine = FakeEngine(manual=True, drafters=LIST, drafter="lookup")
-    said = str(await commands.run(host, f"/{name}"))
+    host.session.engine = FakeEngine(manual=True, drafters=LIST, drafter="lookup")
+    said = str(await commands.run(host, *commands.parse(f"/{name}")))
     assert "› lookup\n  mute: proposed nothing" in said
     assert "dspark: not downloaded" in said

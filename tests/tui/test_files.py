@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import UsageError
 from tui import files, mentions
-from tui.completion import Project, candidates
+from tui.commands.completion import Project, candidates
 
 NAMES = ("src/engine/loop.py", "src/engine/load.py", "README.md", "docs/two words.md", "lo_op/x.txt")
 

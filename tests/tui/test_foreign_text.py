@@ -11,6 +11,7 @@ from engine.types import Failed, Piece, Source, Tokens
 from tests.tui.drive import ask, running, shown, wait_until
 from tests.tui.fakes import script
 from tui.chat import Answer, title_of
+from tui.commands import registry
 from tui.engine_port import Progress
 from tui.screens.inspector import facts, text_around
 from tui.widgets.footer_lines import footer_lines, thought_lines
@@ -101,7 +102,7 @@ async def test_o52_titles_files_and_notices_are_literal() -> None:
         ticket.prefilled()
         ticket.say(*script("a"))
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         for command in (
             f"/rename {nasty}",
             f"/{nasty}",
@@ -110,12 +111,12 @@ async def test_o52_titles_files_and_notices_are_literal() -> None:
             f"/theme {nasty}",
             f"/drafter {nasty}",
         ):
-            await app.run_command(command)
+            await app.main.action_command(*registry.parse(command))
             await pilot.pause()
             assert not CONTROL.search(shown(app).replace("\n", ""))
         await pilot.press("ctrl+s")
         await wait_until(pilot, lambda: "[/foo] [bold" in shown(app))
         await pilot.press("escape")
-        app.say(nasty)
+        app.main.say(nasty)
         await pilot.pause()
         assert "[/foo] [bold" in shown(app)

@@ -14,7 +14,7 @@ from engine.errors import Cancelled
 from tests.tui.drive import ask, running, shown, type_text, wait_until
 from tests.tui.fakes import FakeEngine, script
 from tui import compare
-from tui.reports import tail
+from tui.commands.reports import tail
 from tui.screens.charts import ChartScreen
 from tui.screens.text import TextScreen
 from tui.widgets.side_bar import PANELS, PanelView
@@ -54,7 +54,7 @@ async def answered(app: Any, pilot: Any, engine: FakeEngine, text: str = "go") -
     ticket.prefilled()
     ticket.say(*script("some words that are said " * 8))
     ticket.finish()
-    await wait_until(pilot, lambda: not app.controller.busy)
+    await wait_until(pilot, lambda: not app.session.busy)
 
 
 # Charts ---------------------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ async def test_every_panel_as_a_chart(size: tuple[int, int]) -> None:
         for _ in PANELS:
             await pilot.pause()
             seen.append(app.screen.panel.id)
-            first = str(app.screen.panel.draw(app.figures(), size[0] - 4)).split("\n")[0].strip()
+            first = str(app.screen.panel.draw(app.main.figures(), size[0] - 4)).split("\n")[0].strip()
             assert first[:20] in shown(app)
             await pilot.press("right")
         assert seen == [panel.id for panel in PANELS]
@@ -101,24 +101,24 @@ async def test_a_chart_follows_the_answer() -> None:
         ticket.prefilled()
         events = script("some words that are said " * 30)
         ticket.say(*events[:20])
-        assert app.open_chart("acc") is None
+        assert app.main.host.chart("acc") is None
         await wait_until(pilot, lambda: isinstance(app.screen, ChartScreen))
-        before = app.controller.last.rounds
+        before = app.session.last.rounds
         ticket.say(*events[20:])
-        await wait_until(pilot, lambda: f"rounds {app.controller.last.rounds}" in shown(app))
-        assert app.controller.last.rounds > before
+        await wait_until(pilot, lambda: f"rounds {app.session.last.rounds}" in shown(app))
+        assert app.session.last.rounds > before
 
 
 async def test_a_panel_that_does_not_exist_is_a_sentence() -> None:
     async with running() as (app, _, _engine):
-        assert "There is no panel [x]" in (app.open_chart("[x]") or "")
+        assert "There is no panel [x]" in (app.main.host.chart("[x]") or "")
 
 
 async def test_compare_is_a_table_in_the_conversation() -> None:
     async with running() as (app, pilot, engine):
         await answered(app, pilot, engine)
         await command(app, pilot, "/compare")
-        table = compare.table([turn.answer for turn in app.controller.chat.turns])
+        table = compare.table([turn.answer for turn in app.session.chat.turns])
         await wait_until(pilot, lambda: all(line in shown(app) for line in table.split("\n")[:2]))
 
 
@@ -132,7 +132,7 @@ async def test_calibrating_shows_progress_and_what_follows_from_it() -> None:
         await command(app, pilot, "/calibrate")
         await wait_until(pilot, lambda: "calibrating: verify, width 8" in shown(app) and "25%" in shown(app))
         assert "/calibrate stop" in shown(app)
-        assert "being measured" in (app.calibrate("") or "")
+        assert "being measured" in (app.main.host.calibrate("") or "")
         engine.calibration = SimpleNamespace(curve=[(1, 134.0), (8, 156.0)], knee=8, cap=7, rate=12.3, plain=7.0)
         calibrator.gate.set()
         await wait_until(pilot, lambda: not app.query_one(TaskRow).display)
@@ -143,13 +143,13 @@ async def test_calibrating_shows_progress_and_what_follows_from_it() -> None:
 async def test_calibrating_can_be_stopped_and_can_fail() -> None:
     calibrator = Calibrator(RuntimeError("the device is [gone]"))
     async with running(calibrated(calibrator)) as (app, pilot, _):
-        assert app.calibrate("stop") == "Nothing is being measured."
-        app.calibrate("")
+        assert app.main.host.calibrate("stop") == "Nothing is being measured."
+        app.main.host.calibrate("")
         await wait_until(pilot, lambda: calibrator.calls == 1)
-        app.calibrate("stop")
+        app.main.host.calibrate("stop")
         await wait_until(pilot, lambda: any("was stopped" in n.message for n in app._notifications))
         calibrator.gate.set()
-        app.calibrate("")
+        app.main.host.calibrate("")
         await wait_until(pilot, lambda: any("the device is [gone]" in n.message for n in app._notifications))
         assert not app.query_one(TaskRow).display
 
@@ -169,9 +169,9 @@ async def test_a_stale_calibration_is_amber() -> None:
 
 async def test_calibrating_waits_for_a_free_model() -> None:
     async with running() as (app, pilot, engine):
-        assert "not loaded, or busy" in (app.calibrate("") or "")
+        assert "not loaded, or busy" in (app.main.host.calibrate("") or "")
         await ask(pilot, engine, "busy")
-        assert "not loaded, or busy" in (app.calibrate("") or "")
+        assert "not loaded, or busy" in (app.main.host.calibrate("") or "")
 
 
 # Doctor and log -------------------------------------------------------------------------------------------------------
@@ -185,10 +185,10 @@ async def test_doctor_shows_what_the_command_line_prints(monkeypatch: pytest.Mon
         await wait_until(pilot, lambda: "Slow: [no] tuned one" in shown(app))
         from engine import __version__
 
-        assert app.screen.text == doctor.report(facts, app.controller.config, __version__)
+        assert app.screen.text == doctor.report(facts, app.session.config, __version__)
         await pilot.press("escape")
         await pilot.pause()
-        assert app.composer.has_focus
+        assert app.main.composer.has_focus
 
 
 async def test_an_examination_that_fails_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ async def test_an_examination_that_fails_is_a_sentence(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(doctor, "examine", broken)
     async with running() as (app, pilot, _):
-        app.action_doctor()
+        app.main.host.doctor()
         await wait_until(pilot, lambda: "The examination failed: the disk is gone" in shown(app))
 
 

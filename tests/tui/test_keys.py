@@ -91,17 +91,17 @@ async def test_enter_and_the_new_line_change_places() -> None:
     async def use(app: ChatApp, pilot: Pilot[Any], engine: FakeEngine) -> None:
         assert "Alt+Enter sends · Enter new line" in shown(app)
         await pilot.press(*"one", "enter", *"two")
-        assert app.composer.text == "one\ntwo"
+        assert app.main.composer.text == "one\ntwo"
         assert not engine.tickets
         await pilot.press("alt+enter")
         await wait_until(pilot, lambda: len(engine.tickets) == 1)
-        assert app.controller.chat.turns[0].user == "one\ntwo"
+        assert app.session.chat.turns[0].user == "one\ntwo"
         engine.tickets[0].finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await pilot.press("ctrl+up")
-        assert app.composer.text == "one\ntwo"
+        assert app.main.composer.text == "one\ntwo"
         await pilot.press("ctrl+r", *"on", "alt+enter")
-        assert app.composer.search is None
+        assert app.main.composer.search is None
         assert len(engine.tickets) == 1, "it takes what was found; a second one sends"
 
     await running_with('send = "alt+enter"\nnewline = "enter,ctrl+j"\nhistory-back = "ctrl+up"\n', use)
@@ -113,7 +113,7 @@ async def test_the_letters_of_the_block_cursor_are_others() -> None:
         ticket.prefilled()
         ticket.say(*script("first\n\nsecond"))
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await pilot.press("alt+up", "c")
         assert app.clipboard == "second"
         await pilot.press("p", "c")
@@ -155,7 +155,7 @@ async def test_the_key_row_rests_when_it_is_drawn(width: int) -> None:
         ticket = await ask(pilot, engine, "q")
         ticket.prefilled()
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         for key in ("f1", "escape", "f3", "escape"):
             await pilot.press(key)
             await settle(pilot)

@@ -11,9 +11,10 @@ import pytest
 from engine import config
 from tests.tui.drive import ask, running, shown, wait_until
 from tests.tui.fakes import script
-from tui import crash, prefs
+from tui import crash
 from tui.engine_port import Progress
 from tui.markdown.document import Document
+from tui.prefs import Preferences
 from tui.widgets.loading import progress_text
 
 
@@ -37,7 +38,7 @@ async def test_a_fault_in_drawing_costs_the_markdown_of_one_answer(monkeypatch: 
         ticket.say(*script("Some **bold** words"))
         await wait_until(pilot, lambda: "Some **bold** words" in shown(app))
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
 
 
 async def test_choices_are_remembered() -> None:
@@ -47,7 +48,7 @@ async def test_choices_are_remembered() -> None:
         await pilot.pause()
     async with running() as (app, pilot, _):
         assert app.theme == "dspark-light"
-        assert app.transcript.view == "markdown"
+        assert app.main.transcript.view == "markdown"
         assert "CALIBRATION" not in shown(app)
 
 
@@ -87,9 +88,9 @@ async def test_keys_are_remapped_by_id_and_odd_entries_are_named() -> None:
     write(home("config", "config.toml"), '[keys]\nview = "f12"\nnonsense = "f10"\nquit = 5\n[app]\nmouse = false\n')
     async with running() as (app, pilot, _):
         await pilot.press("f12")
-        assert app.transcript.view == "markdown"
+        assert app.main.transcript.view == "markdown"
         await pilot.press("f4")
-        assert app.transcript.view == "markdown"
+        assert app.main.transcript.view == "markdown"
         assert app.wishes.mouse == "off"
         assert len(app.wishes.notes) == 2
         for note in ("nonsense is left out", "quit is left out"):
@@ -115,8 +116,9 @@ def test_a_crash_leaves_a_report_without_the_chat(tmp_path: Path) -> None:
 
 def test_prefs_survive(tmp_path: Path) -> None:
     path = tmp_path / "state" / "app.json"
-    prefs.save(path, prefs.Prefs(theme="nord", view="trace", panels="off"))
-    assert prefs.load(path) == prefs.Prefs(theme="nord", view="trace", panels="off")
+    Preferences(path).remember(theme="nord", view="trace", panels="off")
+    back = Preferences(path)
+    assert (back.theme, back.view, back.panels) == ("nord", "trace", "off")
     assert json.loads(path.read_text())["theme"] == "nord"
 
 

@@ -135,17 +135,17 @@ async def test_another_model_takes_over_and_the_chat_stays() -> None:
         ticket.prefilled()
         ticket.say(*script("First answer."))
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await pick(app, pilot, "other-1b")
         await pilot.press("enter")
-        await wait_until(pilot, lambda: app.controller.engine is models.engines.get("other-1b"))
+        await wait_until(pilot, lambda: app.session.engine is models.engines.get("other-1b"))
         await wait_until(pilot, lambda: engine.closed)
         assert "other-1b" in shown(app).split("\n")[0]
         assert "First answer." in shown(app)
         second = await ask(pilot, models.engines["other-1b"], "and now")
         assert "First answer." in "".join(chr(i) for i in second.request.prompt)
-        assert app.controller.chat.turns[-1].answer.model == "other-1b"
-        assert app.recent[:2] == ["other-1b", "fake-135m"]
+        assert app.session.chat.turns[-1].answer.model == "other-1b"
+        assert app.main.loader.recent[:2] == ["other-1b", "fake-135m"]
 
 
 async def test_size_and_fit_are_shown_before_a_download() -> None:
@@ -159,7 +159,7 @@ async def test_size_and_fit_are_shown_before_a_download() -> None:
         assert "memory 6.0 GB of 20.0 GB" in detail(app)
         assert not models.loaded
         await pilot.press("enter")
-        await wait_until(pilot, lambda: app.controller.engine is models.engines.get("far-4b"))
+        await wait_until(pilot, lambda: app.session.engine is models.engines.get("far-4b"))
         assert engine.closed
 
 
@@ -188,7 +188,7 @@ async def test_a_repository_can_be_typed() -> None:
 async def test_the_old_model_answers_during_a_download_and_cancel_says_what_is_kept() -> None:
     models = FakeModels(gate=threading.Event())
     async with running(models=models) as (app, pilot, engine):
-        assert app.switch_model("far-4b") is None
+        assert app.main.loader.switch("far-4b") is None
         await wait_until(pilot, lambda: "downloading far-4b" in shown(app))
         assert "1400 of 4000 MB" in shown(app)
         ticket = await ask(pilot, engine, "still there?")
@@ -196,14 +196,14 @@ async def test_the_old_model_answers_during_a_download_and_cancel_says_what_is_k
         ticket.say(*script("Still here."))
         ticket.finish()
         await wait_until(pilot, lambda: "Still here." in shown(app))
-        assert "is being loaded" in (app.switch_model("other-1b") or "")
+        assert "is being loaded" in (app.main.loader.switch("other-1b") or "")
         await open_list(app, pilot)
         await wait_until(pilot, lambda: "Ctrl+X stops it" in shown(app))
         await pilot.press("ctrl+x")
-        await wait_until(pilot, lambda: app.job is None)
+        await wait_until(pilot, lambda: app.main.loader.manager.job is None)
         assert not app.query_one(TaskRow).display
         await wait_until(pilot, lambda: any("2 of 5 finished files stay" in n.message for n in app._notifications))
-        assert app.controller.engine is engine
+        assert app.session.engine is engine
         assert not engine.closed
 
 
@@ -213,20 +213,20 @@ async def test_a_failure_is_a_sentence_and_the_old_model_is_still_there() -> Non
         await type_text(pilot, "/model far-4b")
         await pilot.press("enter")
         await wait_until(pilot, lambda: "The hub has no such model. fake-135m is still there." in shown(app))
-        assert app.controller.engine is engine
+        assert app.session.engine is engine
         assert not engine.closed
 
 
 async def test_where_both_have_no_room_the_old_one_goes_first_and_comes_back_after_a_failure() -> None:
     models = FakeModels(beside=False, fail=RuntimeError("Not enough memory."))
     async with running(models=models) as (app, pilot, engine):
-        app.switch_model("other-1b")
+        app.main.loader.switch("other-1b")
         await wait_until(pilot, lambda: models.loaded == ["other-1b", "fake-135m"])
-        await wait_until(pilot, lambda: app.controller.engine is models.engines["fake-135m"])
+        await wait_until(pilot, lambda: app.session.engine is models.engines["fake-135m"])
         assert engine.closed
         models.fail = None
-        app.switch_model("other-1b")
-        await wait_until(pilot, lambda: app.controller.engine is models.engines.get("other-1b"))
+        app.main.loader.switch("other-1b")
+        await wait_until(pilot, lambda: app.session.engine is models.engines.get("other-1b"))
         assert models.engines["fake-135m"].closed
 
 
@@ -236,13 +236,13 @@ async def test_an_answer_is_finished_before_its_model_goes(beside: bool) -> None
     async with running(models=models) as (app, pilot, engine):
         ticket = await ask(pilot, engine, "go")
         ticket.prefilled()
-        app.switch_model("other-1b")
+        app.main.loader.switch("other-1b")
         await pilot.pause(0.4)
-        assert app.controller.engine is engine
+        assert app.session.engine is engine
         assert not engine.closed
         ticket.say(*script("The whole answer."))
         ticket.finish()
-        await wait_until(pilot, lambda: app.controller.engine is models.engines.get("other-1b"))
+        await wait_until(pilot, lambda: app.session.engine is models.engines.get("other-1b"))
         assert "The whole answer." in shown(app)
         assert engine.closed
 
@@ -253,41 +253,41 @@ async def test_unloading_gives_the_memory_back_and_the_next_message_loads_again(
         await type_text(pilot, "/model unload")
         await pilot.press("enter")
         await wait_until(pilot, lambda: engine.closed)
-        assert app.controller.engine is None
+        assert app.session.engine is None
         assert "fake-135m (unloaded)" in shown(app).split("\n")[0]
         await type_text(pilot, "hello again")
         await pilot.press("enter")
         await wait_until(pilot, lambda: "fake-135m" in models.engines and bool(models.engines["fake-135m"].tickets))
-        assert app.controller.chat.turns[-1].user == "hello again"
+        assert app.session.chat.turns[-1].user == "hello again"
 
 
 async def test_nobody_holds_a_model_when_its_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     models = FakeModels()
     held: list[bool] = []
     async with running(models=models) as (app, pilot, _first):
-        app.switch_model("other-1b")
-        await wait_until(pilot, lambda: app.job is None and app.controller.engine is not None)
-        await wait_until(pilot, lambda: app.controller.engine is models.engines["other-1b"])
+        app.main.loader.switch("other-1b")
+        await wait_until(pilot, lambda: app.main.loader.manager.job is None and app.session.engine is not None)
+        await wait_until(pilot, lambda: app.session.engine is models.engines["other-1b"])
         gone = weakref.ref(models.engines.pop("other-1b"))
 
         def give_back() -> None:
             gc.collect()
             held.append(gone() is not None)
 
-        monkeypatch.setattr("tui.loading.give_back", give_back)
+        monkeypatch.setattr("tui.conversation.model_manager.give_back", give_back)
         await open_list(app, pilot)
         await pilot.press("ctrl+u")
-        await wait_until(pilot, lambda: app.controller.engine is None)
+        await wait_until(pilot, lambda: app.session.engine is None)
         await wait_until(pilot, lambda: held == [False])
-        assert app.unloaded == "other-1b"
+        assert app.main.loader.manager.unloaded == "other-1b"
 
 
 async def test_commands_that_make_no_sense_are_sentences() -> None:
     async with running(models=FakeModels()) as (app, _, _engine):
-        assert await app.model_command("stop") == "Nothing is being loaded."
-        assert "loaded already" in (await app.model_command("fake-135m") or "")
-        await app.unload_model()
-        assert await app.unload_model() == "No model is loaded."
+        assert await app.main.loader.command("stop") == "Nothing is being loaded."
+        assert "loaded already" in (await app.main.loader.command("fake-135m") or "")
+        await app.main.loader.unload()
+        assert await app.main.loader.unload() == "No model is loaded."
 
 
 async def test_names_from_elsewhere_stay_text() -> None:
@@ -305,7 +305,7 @@ async def test_names_from_elsewhere_stay_text() -> None:
         await pilot.pause()
         assert isinstance(app.screen, ModelsScreen), "what has trouble is not chosen"
         await pilot.press("escape")
-        app.switch_model(nasty)
+        app.main.loader.switch(nasty)
         await wait_until(pilot, lambda: nasty in models.loaded)
-        await wait_until(pilot, lambda: app.job is None)
+        await wait_until(pilot, lambda: app.main.loader.manager.job is None)
         assert not any((ord(c) < 32 and c != "\n") or 0x7F <= ord(c) <= 0x9F for c in shown(app))

@@ -42,11 +42,11 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
 async def test_a_model_is_fetched_taken_up_and_raced(hub: FakeHub) -> None:
     app = ChatApp(Options(Config(model=str(GOLDEN / "tiny-lfm2"), max_tokens=12)))
     async with app.run_test(size=(120, 36), notifications=True) as pilot:
-        await wait_until(pilot, lambda: app.controller.engine is not None, 120)
-        first = app.controller.engine
+        await wait_until(pilot, lambda: app.session.engine is not None, 120)
+        first = app.session.engine
         await type_text(pilot, "one")
         await pilot.press("enter")
-        await wait_until(pilot, lambda: bool(app.controller.chat.turns) and not app.controller.busy, 60)
+        await wait_until(pilot, lambda: bool(app.session.chat.turns) and not app.session.busy, 60)
 
         await pilot.press("f2")
         await wait_until(pilot, lambda: isinstance(app.screen, ModelsScreen) and app.screen._choices is not None)
@@ -55,17 +55,19 @@ async def test_a_model_is_fetched_taken_up_and_raced(hub: FakeHub) -> None:
         await pilot.press("enter")
         await wait_until(pilot, lambda: "to fetch" in shown(app) and "memory" in shown(app), 60)
         assert not any("model.safetensors" in r and r.startswith("GET") for r in hub.requests)
-        assert app.controller.engine is first
+        assert app.session.engine is first
         await pilot.press("enter")
-        await wait_until(pilot, lambda: app.controller.engine not in (None, first) and app.job is None, 120)
-        assert app.controller.engine is not None, app.load_error
-        assert app.controller.engine.spec.name == REPO
+        await wait_until(
+            pilot, lambda: app.session.engine not in (None, first) and app.main.loader.manager.job is None, 120
+        )
+        assert app.session.engine is not None, app.main.loader.manager.error
+        assert app.session.engine.spec.name == REPO
 
         await type_text(pilot, "two")
         await pilot.press("enter")
-        await wait_until(pilot, lambda: len(app.controller.chat.turns) == 2 and not app.controller.busy, 60)
-        assert app.controller.chat.turns[-1].answer.text
-        assert not app.controller.chat.turns[-1].answer.error
+        await wait_until(pilot, lambda: len(app.session.chat.turns) == 2 and not app.session.busy, 60)
+        assert app.session.chat.turns[-1].answer.text
+        assert not app.session.chat.turns[-1].answer.error
 
         await type_text(pilot, "three three three")
         await pilot.press("f7")
@@ -79,8 +81,8 @@ async def test_a_model_is_fetched_taken_up_and_raced(hub: FakeHub) -> None:
         for arm in screen.result.arms:
             assert "".join(piece.text for piece in arm.pieces_at(arm.ms)) == arm.text
         await pilot.press("escape")
-        engine = app.controller.engine
-        assert await app.unload_model() is not None
+        engine = app.session.engine
+        assert await app.main.loader.unload() is not None
         with pytest.raises(Exception, match="closed"):
             engine.submit(Config().request([1]))
 

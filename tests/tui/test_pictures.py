@@ -17,13 +17,13 @@ from engine.errors import ImageUnsupported, PictureUnreadable
 from engine.types import Failed, Finished, Media, Usage
 from tests.tui.drive import running, shown, wait_until
 from tests.tui.fakes import FakeEngine, FakeSpec
-from tui import commands
 from tui.app import ChatApp
-from tui.controller import Controller
+from tui.commands import registry as commands
+from tui.controller import ChatSession
 from tui.options import Options
 from tui.pictures import Album, Attachment
 from tui.plain import Plain
-from tui.widgets.attachments import Attachments, rows
+from tui.widgets.composer.attachments import Attachments, rows
 
 
 def save(path: Path, colour: str, size: tuple[int, int] = (8, 6)) -> Path:
@@ -45,22 +45,22 @@ class Seeing(FakeEngine):
         return 5
 
 
-def controller(vision: bool = True) -> tuple[Controller, Any]:
-    made = Controller()
+def session(vision: bool = True) -> tuple[ChatSession, Any]:
+    made = ChatSession()
     engine = Seeing(manual=True)
     engine.spec = FakeSpec(vision=vision)
     made.engine = engine  # type: ignore[assignment]
     return made, engine
 
 
-def say(made: Controller, text: str) -> list[Any]:
+def say(made: ChatSession, text: str) -> list[Any]:
     events: list[Any] = []
     turn = made.begin(text)
     made.submit(turn, events.append)
     return events
 
 
-def end(made: Controller) -> None:
+def end(made: ChatSession) -> None:
     turn = made.turn
     assert turn is not None
     turn.answer.text = "an answer"
@@ -68,7 +68,7 @@ def end(made: Controller) -> None:
 
 
 def test_a_named_picture_is_sent_in_its_place(tmp_path: Path) -> None:
-    made, engine = controller()
+    made, engine = session()
     path = save(tmp_path / "cat.png", "red")
     assert say(made, f"what is @{path} here?") == []
     assert [p.name for p in engine.seen] == ["cat.png"]
@@ -81,7 +81,7 @@ def test_a_named_picture_is_sent_in_its_place(tmp_path: Path) -> None:
 
 def test_each_turn_keeps_the_picture_that_was_sent(tmp_path: Path) -> None:
     """Overwritten between two questions: the first keeps the old picture, the second has the new one (O61)."""
-    made, engine = controller()
+    made, engine = session()
     path = save(tmp_path / "cat.png", "red")
     say(made, f"@{path} what colour?")
     old = engine.seen[0].key
@@ -125,7 +125,7 @@ def test_n12_a_picture_of_an_earlier_turn_is_a_note_for_a_text_model(tmp_path: P
 
 
 def test_a_text_model_refuses_by_name(tmp_path: Path) -> None:
-    made, engine = controller(vision=False)
+    made, engine = session(vision=False)
     events = say(made, f"what is @{save(tmp_path / 'cat.png', 'red')} ?")
     assert isinstance(events[0], Failed)
     assert isinstance(events[0].error, ImageUnsupported)
@@ -134,31 +134,31 @@ def test_a_text_model_refuses_by_name(tmp_path: Path) -> None:
 
 
 def test_a_broken_picture_is_a_sentence(tmp_path: Path) -> None:
-    made, _ = controller()
+    made, _ = session()
     (tmp_path / "cat.png").write_bytes(b"no picture")
     events = say(made, f"@{tmp_path / 'cat.png'}")
     assert isinstance(events[0].error, PictureUnreadable)
 
 
 async def test_the_image_command_sends_with_the_next_message(tmp_path: Path) -> None:
-    made, engine = controller()
+    made, engine = session()
     path = save(tmp_path / "two words.png", "red")
 
     host = Plain(Options(Config()), io.StringIO(), "none")
-    host.controller = made
+    host.session = made
     line = "two words.png 8×6 · 1 KB · 5 tokens"
     for spelt in (f"'{path}'", str(path).replace(" ", "\\ "), f"file://{str(path).replace(' ', '%20')}"):
-        assert await commands.run(host, f"/image {spelt}") == f"{line}: goes with the next message."
+        assert await commands.run(host, *commands.parse(f"/image {spelt}")) == f"{line}: goes with the next message."
         assert made.album.waiting.pop() == path
-    assert await commands.run(host, f"/image {path}") == f"{line}: goes with the next message."
-    assert "no file" in str(await commands.run(host, "/image /nowhere/x.png"))
+    assert await commands.run(host, *commands.parse(f"/image {path}")) == f"{line}: goes with the next message."
+    assert "no file" in str(await commands.run(host, *commands.parse("/image /nowhere/x.png")))
     say(made, "what is it?")
     assert [p.name for p in engine.seen] == ["two words.png"]
     end(made)
     say(made, "and?")
     assert made.chat.turns[-1].images == ()
     made.engine.spec = FakeSpec(vision=False)  # type: ignore[union-attr,misc]
-    assert "reads text only" in str(await commands.run(host, f"/image {path}"))
+    assert "reads text only" in str(await commands.run(host, *commands.parse(f"/image {path}")))
     assert made.album.waiting == []
 
 
@@ -169,11 +169,11 @@ async def test_a_picture_that_waits_and_cannot_be_sent_is_let_go(tmp_path: Path)
     (tmp_path / "cat.png").write_bytes(b"no picture")
     red = save(tmp_path / "red.png", "red")
     async with running(engine, size=(100, 30)) as (app, pilot, _):
-        assert "no file" in str(await commands.run(app, f"/image {tmp_path / 'absent.png'}"))  # type: ignore[arg-type]
+        assert "no file" in str(await commands.run(app.main.host, *commands.parse(f"/image {tmp_path / 'absent.png'}")))  # type: ignore[arg-type]
         for path in (red, tmp_path / "cat.png"):
-            assert await commands.run(app, f"/image {path}") is None  # type: ignore[arg-type]
-            assert path in app.controller.album.waiting
-        await wait_until(pilot, lambda: app.controller.album.waiting == [red])
+            assert await commands.run(app.main.host, *commands.parse(f"/image {path}")) is None  # type: ignore[arg-type]
+            assert path in app.session.album.waiting
+        await wait_until(pilot, lambda: app.session.album.waiting == [red])
         await wait_for(pilot, app, ["red.png 8×6 · 1 KB · 5 tokens"])
         assert "cat.png is not a picture" in shown(app)
 
@@ -198,20 +198,20 @@ async def test_the_cost_is_shown_before_sending(tmp_path: Path) -> None:
     engine.spec = FakeSpec(vision=True)
     red, blue = save(tmp_path / "red.png", "red"), save(tmp_path / "two words.png", "blue", (30, 20))
     async with running(engine, size=(100, 30)) as (app, pilot, _):
-        app.composer.load_text("look:\n")
-        app.composer.move_cursor(app.composer.document.end)
-        app.composer.paste(f"'{blue}'")
+        app.main.composer.load_text("look:\n")
+        app.main.composer.move_cursor(app.main.composer.document.end)
+        app.main.composer.paste(f"'{blue}'")
         await wait_for(pilot, app, ["two words.png 30×20 · 1 KB · 5 tokens"])
-        app.composer.load_text(f"@{red} and @'{blue}'")
+        app.main.composer.load_text(f"@{red} and @'{blue}'")
         both = ["red.png 8×6 · 1 KB · 5 tokens", "two words.png 30×20 · 1 KB · 5 tokens"]
         await wait_for(pilot, app, both)
-        app.composer.load_text("no picture")
+        app.main.composer.load_text("no picture")
         await wait_for(pilot, app, [])
-        app.composer.load_text(f"/image {red}")
-        app.composer.action_send()
+        app.main.composer.load_text(f"/image {red}")
+        app.main.composer.action_send()
         await wait_for(pilot, app, both[:1])
-        app.composer.load_text("what is it?")
-        app.composer.action_send()
+        app.main.composer.load_text("what is it?")
+        app.main.composer.action_send()
         await wait_for(pilot, app, [])
         assert [p.name for p in engine.seen] == ["red.png"]
         assert "└ image: red.png 8×6 · 1 KB · 5 tokens" in shown(app)
@@ -223,7 +223,7 @@ async def test_a_message_sent_at_once_says_it_too(tmp_path: Path) -> None:
     engine.spec = FakeSpec(vision=True)
     path = save(tmp_path / "red.png", "red")
     async with running(engine, size=(100, 30)) as (app, pilot, _):
-        await app.send(f"@{path} what is it?")
+        app.main.submit(f"@{path} what is it?")
         await wait_until(pilot, lambda: "└ image: red.png 8×6 · 1 KB · 5 tokens" in shown(app))
 
 
@@ -233,18 +233,18 @@ async def test_what_cannot_be_sent_is_said_before_it_is(tmp_path: Path) -> None:
     path = tmp_path / "cat.png"
     path.write_bytes(b"no picture")
     async with running(engine, size=(100, 30)) as (app, pilot, _):
-        app.composer.load_text(f"@{path} what is it?")
+        app.main.composer.load_text(f"@{path} what is it?")
         await wait_for(pilot, app, ["!cat.png is not a picture that can be read: use PNG, JPEG, WebP or GIF."])
-        app.composer.action_send()
+        app.main.composer.action_send()
         await wait_until(pilot, lambda: any("not a picture" in n.message for n in app._notifications))
-        assert app.composer.text == f"@{path} what is it?", "the message did not stay where it was written"
-        assert not app.controller.chat.turns
+        assert app.main.composer.text == f"@{path} what is it?", "the message did not stay where it was written"
+        assert not app.session.chat.turns
         save(path, "red")  # saved anew while the message is being written
-        app.composer.load_text(f"@{path} what is it now?")
+        app.main.composer.load_text(f"@{path} what is it now?")
         await wait_for(pilot, app, ["cat.png 8×6 · 1 KB · 5 tokens"])
         engine.spec = FakeSpec(vision=False)
-        app.controller.engine = Seeing(manual=True)
-        app.pictures_changed()
+        app.session.engine = Seeing(manual=True)
+        app.main.area.pictures_changed()
         await wait_for(
             pilot, app, ["!fake-135m reads text only: choose a model that sees pictures, or leave cat.png out."]
         )
@@ -264,7 +264,7 @@ def test_with_the_real_engine(tmp_path: Path) -> None:
     from tests.tools.make_tiny_models import make
 
     path = save(tmp_path / "cat.png", "red", (24, 16))
-    made = Controller()
+    made = ChatSession()
     with open_engine(make("muse_glimmer", tmp_path / "m", vision=True)) as engine:
         made.engine = engine  # type: ignore[assignment]
         turn = made.begin(f"@{path} what is it?")

@@ -12,7 +12,7 @@ import pytest
 from engine.config import Config
 from engine.types import Source
 from tests.tui.fakes import FakeEngine, loader
-from tui import completion
+from tui.commands import completion
 from tui.options import Options
 from tui.plain import Plain, Writer, summary
 from tui.provenance import DRAFT, LOOKUP, TARGET
@@ -27,7 +27,7 @@ import pytest
 from engine.config import Config
 from tests.tui.fakes import FakeEngine
 from tui.plain import run
-from tui import completion
+from tui.commands import completion
 from tui.options import Options
 engine = FakeEngine(answers=["visible \\x1b]52;c;aGk=\\x07 words \\x1b[2J here"])
 code = run(Options(Config(), loader=lambda progress: engine, plain=True))
@@ -60,7 +60,7 @@ async def test_commands_work() -> None:
     for text in ("/drafter none", "/set temp 0.5", "/help", "/panels off", "/nonsense"):
         assert await chat.handle(text)
     assert engine.drafter == "none"
-    assert chat.controller.config.temperature == 0.5
+    assert chat.session.config.temperature == 0.5
     assert "/export [replace] file" in out.getvalue()
     assert "needs the full screen" in out.getvalue()
     assert "There is no command /nonsense" in out.getvalue()
@@ -69,15 +69,15 @@ async def test_commands_work() -> None:
 
 async def test_chats_are_shared_with_the_app(tmp_path: Path) -> None:
     chat, out = plain(FakeEngine(answers=["An answer."]))
-    chat.store = Store(tmp_path / "chats.db")
+    chat.library.store = Store(tmp_path / "chats.db")
     await chat.handle("question")
-    chat.store.settle()
+    chat.library.store.settle()
     again, out = plain(FakeEngine(answers=["Another."]))
-    again.store = chat.store
+    again.library.store = chat.library.store
     await again.handle("/resume")
     assert "You: question" in out.getvalue()
-    assert len(again.controller.chat.turns) == 1
-    chat.store.close()
+    assert len(again.session.chat.turns) == 1
+    chat.library.store.close()
 
 
 async def test_failure_is_a_sentence() -> None:

@@ -25,7 +25,7 @@ def chat() -> tuple[Plain, io.StringIO]:
 
 
 def model(plain: Plain, words: str, models: FakeModels) -> str:
-    return plain_models.command(plain.controller, words, plain.say, models)
+    return plain_models.command(plain.session, words, plain.say, models)
 
 
 def test_the_list_marks_the_loaded_one(chat: tuple[Plain, io.StringIO]) -> None:
@@ -39,10 +39,10 @@ def test_the_list_marks_the_loaded_one(chat: tuple[Plain, io.StringIO]) -> None:
 @pytest.mark.parametrize("beside", [True, False])
 def test_another_model_takes_over(chat: tuple[Plain, io.StringIO], beside: bool) -> None:
     plain, out = chat
-    old = plain.controller.engine
+    old = plain.session.engine
     models = FakeModels(beside=beside)
     assert "The chat goes on with it" in model(plain, "other-1b", models)
-    assert plain.controller.engine is models.engines["other-1b"]
+    assert plain.session.engine is models.engines["other-1b"]
     assert isinstance(old, FakeEngine)
     assert old.closed
     assert "downloading other-1b …" in out.getvalue()
@@ -54,7 +54,7 @@ def test_after_a_failure_the_old_model_is_there(chat: tuple[Plain, io.StringIO],
     plain, _ = chat
     said = model(plain, "other-1b", FakeModels(beside=beside, fail=FetchError("No such model.")))
     assert said == "No such model. fake-135m is still there."
-    assert plain.controller.engine is not None
+    assert plain.session.engine is not None
 
 
 async def test_unloaded_models_come_back_with_the_next_message(chat: tuple[Plain, io.StringIO]) -> None:

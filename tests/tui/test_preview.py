@@ -54,7 +54,7 @@ async def test_the_pictures_of_a_message_are_shown_one_after_another(tmp_path: P
         await type_text(pilot, "/image show")
         await pilot.press("enter")
         await wait_until(pilot, lambda: "There is no picture here" in shown(app))
-        app.controller.album.waiting = [tmp_path / f"{n}.png" for n in ("red one", "blue one", "broken")]
+        app.session.album.waiting = [tmp_path / f"{n}.png" for n in ("red one", "blue one", "broken")]
         await type_text(pilot, "/image show")
         await pilot.press("enter")
         await wait_until(pilot, lambda: "red one.png 8×6" in shown(app))

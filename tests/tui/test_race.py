@@ -15,8 +15,7 @@ from engine.types import Piece, Request, Source
 from tests.tui.drive import ask, running, shown, type_text, wait_until
 from tests.tui.fakes import script
 from tests.tui.races import LIE, SAID, TIE, arm, race
-from tui.race import wanted
-from tui.screens.race import RaceScreen, columns_for, subtitle, text_at, verdict
+from tui.screens.race import RaceScreen, columns_for, subtitle, text_at, verdict, wanted
 
 
 class Racer:
@@ -51,7 +50,7 @@ def prompt_of(racer: Racer) -> str:
 
 
 async def start(app: Any, pilot: Any, racer: Racer) -> RaceScreen:
-    app.racer = racer
+    app.main.host.racer = racer
     await pilot.press("f7")
     await wait_until(pilot, lambda: isinstance(app.screen, RaceScreen))
     return app.screen
@@ -70,7 +69,7 @@ async def test_the_message_being_written_races_and_stays_unsent() -> None:
         assert "explain [b]this[/b]" in shown(app)
         await pilot.press("escape")
         await pilot.pause()
-        assert app.composer.text == "explain [b]this[/b]"
+        assert app.main.composer.text == "explain [b]this[/b]"
         assert not engine.tickets
 
 
@@ -81,7 +80,7 @@ async def test_with_nothing_written_the_last_message_races_in_its_conversation()
         ticket.prefilled()
         ticket.say(*script("An answer."))
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await start(app, pilot, racer)
         await wait_until(pilot, lambda: racer.request is not None)
         assert prompt_of(racer) == "<user>first"
@@ -135,22 +134,22 @@ async def test_leaving_stops_the_race() -> None:
         await wait_until(pilot, lambda: "so far" in shown(app))
         await pilot.press("escape")
         await wait_until(pilot, lambda: isinstance(racer.error, Cancelled))
-        assert app.composer.has_focus
+        assert app.main.composer.has_focus
 
 
 async def test_what_goes_wrong_is_a_sentence() -> None:
     async with running() as (app, pilot, engine):
-        app.racer = Racer(error=UnknownDrafter("No drafter '[x]' is loaded; there are: none."))
-        assert app.start_race("") is not None, "nothing to race about"
+        app.main.host.racer = Racer(error=UnknownDrafter("No drafter '[x]' is loaded; there are: none."))
+        assert app.main.host.race("") is not None, "nothing to race about"
         await type_text(pilot, "go")
-        assert "two to 4" in (app.start_race("none") or "")
-        assert "two to 4" in (app.start_race("a,b,c,d,e") or "")
-        assert app.start_race("none,[x]") is None
+        assert "two to 4" in (app.main.host.race("none") or "")
+        assert "two to 4" in (app.main.host.race("a,b,c,d,e") or "")
+        assert app.main.host.race("none,[x]") is None
         await wait_until(pilot, lambda: "No drafter '[x]' is loaded" in shown(app))
         await pilot.press("escape")
-        app.composer.load_text("")
+        app.main.composer.load_text("")
         await ask(pilot, engine, "busy")
-        assert "under way" in (app.start_race("") or "")
+        assert "under way" in (app.main.host.race("") or "")
 
 
 @pytest.mark.parametrize(("size", "columns"), [((120, 36), 3), ((80, 24), 2), ((60, 20), 1)])

@@ -20,7 +20,7 @@ async def exchange(app: ChatApp, pilot: Pilot[Any], engine: FakeEngine, question
     ticket.prefilled()
     ticket.say(*script(text, start=len(ticket.request.prompt)))
     ticket.finish()
-    await wait_until(pilot, lambda: not app.controller.busy)
+    await wait_until(pilot, lambda: not app.session.busy)
     await pilot.pause(0.1)
 
 
@@ -39,10 +39,10 @@ async def test_blocks_are_walked_and_copied() -> None:
         await pilot.press("Y")
         assert app.clipboard == ANSWER
         await pilot.press("escape")
-        assert app.transcript.pointed is None
-        assert app.composer.has_focus
+        assert app.main.transcript.pointed is None
+        assert app.main.composer.has_focus
         await pilot.press("y")
-        assert app.composer.text == "y"
+        assert app.main.composer.text == "y"
 
 
 async def test_the_block_under_the_cursor_is_marked_and_in_view() -> None:
@@ -55,20 +55,20 @@ async def test_the_block_under_the_cursor_is_marked_and_in_view() -> None:
         for n in range(24):
             await pilot.press("alt+up" if n == 0 else "k")
             await pilot.pause()
-            pointed = app.transcript.pointed
+            pointed = app.main.transcript.pointed
             assert pointed is not None
             rows = marked(app)
-            text = app.transcript.answer(pointed[0])
+            text = app.main.transcript.answer(pointed[0])
             assert text is not None
             said = pointed[0].user if pointed[1] is None else text.source(pointed[1])
             assert [row.strip() for row in rows] == [f"You › {said}" if pointed[1] is None else said]
         await pilot.press("alt+down")
-        assert app.transcript.pointed != pointed
+        assert app.main.transcript.pointed != pointed
 
 
 def marked(app: ChatApp) -> list[str]:
     """Rows in view that have the look of the block cursor."""
-    transcript = app.transcript
+    transcript = app.main.transcript
     mark = transcript.component("pointed").bgcolor
     rows = [transcript.render_line(y) for y in range(transcript.size.height)]
     return [row.text for row in rows if all(s.style is not None and s.style.bgcolor == mark for s in row)]
@@ -79,32 +79,32 @@ async def test_edit_and_regenerate_in_the_middle_make_branches() -> None:
         for n in range(3):
             await exchange(app, pilot, engine, f"question {n}", f"answer {n}")
         await pilot.press("alt+up", "up", "up", "up", "e")
-        assert app.composer.text == "question 1"
-        app.composer.load_text("another question")
+        assert app.main.composer.text == "question 1"
+        app.main.composer.load_text("another question")
         await pilot.press("enter")
         await wait_until(pilot, lambda: len(engine.tickets) == 4)
-        assert [t.user for t in app.controller.chat.turns] == ["question 0", "another question"]
+        assert [t.user for t in app.session.chat.turns] == ["question 0", "another question"]
         engine.tickets[-1].prefilled()
         engine.tickets[-1].say(*script("another answer"))
         engine.tickets[-1].finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         assert "question 2" not in shown(app)
         await pilot.press("alt+up", "b")
         await wait_until(pilot, lambda: "answer 2" in shown(app))
-        assert [t.user for t in app.controller.chat.turns] == ["question 0", "question 1", "question 2"]
+        assert [t.user for t in app.session.chat.turns] == ["question 0", "question 1", "question 2"]
         await pilot.press("alt+up", "up", "up", "r")
         await wait_until(pilot, lambda: len(engine.tickets) == 5)
-        assert [t.user for t in app.controller.chat.turns] == ["question 0", "question 1"]
+        assert [t.user for t in app.session.chat.turns] == ["question 0", "question 1"]
 
 
 async def test_an_edit_that_is_left_changes_nothing() -> None:
     async with running() as (app, pilot, engine):
         await exchange(app, pilot, engine, "the question", "the answer")
         await pilot.press("alt+up", "e", "escape")
-        assert app.composer.text == ""
-        assert app.editing is None
+        assert app.main.composer.text == ""
+        assert app.main.area.editing is None
         await ask(pilot, engine, "a new one")
-        assert [t.user for t in app.controller.chat.turns] == ["the question", "a new one"]
+        assert [t.user for t in app.session.chat.turns] == ["the question", "a new one"]
 
 
 async def test_the_inspector_opens_at_the_block_and_says_why_there_is_no_p() -> None:
@@ -112,11 +112,11 @@ async def test_the_inspector_opens_at_the_block_and_says_why_there_is_no_p() -> 
         await exchange(app, pilot, engine, "q", ANSWER)
         await pilot.press("alt+up", "up", "up", "i")
         assert isinstance(app.screen, InspectorScreen)
-        answer = app.controller.chat.turns[0].answer
+        answer = app.session.chat.turns[0].answer
         assert "`" in answer.span_text(app.screen.index)
         assert "cannot look again" in shown(app)
         await pilot.press("escape")
-        assert app.transcript.pointed is not None
+        assert app.main.transcript.pointed is not None
 
 
 class Looking(FakeEngine):
@@ -153,13 +153,13 @@ async def test_the_inspector_shows_what_was_computed_again(monkeypatch: pytest.M
         await wait_until(pilot, lambda: "confidence 0.875" in shown(app))
         assert "0.1250" in shown(app)
         # Another prompt than the one that was answered is noticed.
-        answer = app.controller.chat.turns[0].answer
+        answer = app.session.chat.turns[0].answer
         assert answer.asked is not None
         from dataclasses import replace
 
         await pilot.press("escape")
         answer.asked = replace(answer.asked, ids=(), checksum=1)
-        app.action_inspect()
+        app.main.tell(app.main.host.inspect())
         await wait_until(pilot, lambda: "has changed since" in shown(app))
 
 

@@ -15,8 +15,9 @@ from engine.config import Config
 from engine.types import Finished, Usage
 from tests.tui.drive import ask, running, shown, type_text
 from tests.tui.fakes import FakeEngine
-from tui import commands, settings
-from tui.controller import Controller
+from tui import settings
+from tui.commands import registry as commands
+from tui.controller import ChatSession
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 
@@ -25,8 +26,8 @@ class Host:
     """A front end without a screen."""
 
     def __init__(self, config: Config | None = None) -> None:
-        self.controller = Controller(config)
-        self.controller.engine = FakeEngine(manual=True)  # type: ignore[assignment]
+        self.session = ChatSession(config)
+        self.session.engine = FakeEngine(manual=True)  # type: ignore[assignment]
         self.edited = ""
 
     async def edit_text(self, text: str) -> str | None:
@@ -34,7 +35,7 @@ class Host:
 
     async def do(self, text: str) -> str:
         host: Any = self
-        return str(await commands.run(host, text))
+        return str(await commands.run(host, *commands.parse(text)))
 
 
 def kept() -> dict[str, Any]:
@@ -51,18 +52,18 @@ async def test_set_keeps_a_value_in_the_file_and_the_next_start_has_it() -> None
     assert "kept in config.toml" in await host.do("/set temperature 0.7")
     assert "kept" in await host.do("/set top-p=0.9")
     assert "kept" in await host.do("/set stop END of it")
-    assert (host.controller.effective.temperature, kept()["temperature"]) == (0.7, 0.7)
+    assert (host.session.effective.temperature, kept()["temperature"]) == (0.7, 0.7)
     again = declared.read()
     assert (again.temperature, again.top_p, again.stop) == (0.7, 0.9, ("END of it",))
     assert "back to its default" in await host.do("/set temperature default")
     assert "temperature" not in kept()
-    assert host.controller.effective.temperature == 0
+    assert host.session.effective.temperature == 0
 
 
 async def test_set_for_this_session_only() -> None:
     host = Host()
     assert "in this session only" in await host.do("/set session temperature 0.7")
-    assert host.controller.effective.temperature == 0.7
+    assert host.session.effective.temperature == 0.7
     assert kept() == {}
     assert "cannot be set for this session only" in await host.do("/set session context 4096")
     assert "from the next start on, and kept" in await host.do("/set context 4096")
@@ -84,7 +85,7 @@ async def test_a_bad_value_names_the_key_the_value_and_what_is_allowed() -> None
     ):
         assert says in await host.do(text)
     assert kept() == {}
-    assert host.controller.config == Config()
+    assert host.session.config == Config()
 
 
 async def test_a_read_only_file_is_a_sentence_and_the_value_holds_for_the_session() -> None:
@@ -97,21 +98,21 @@ async def test_a_read_only_file_is_a_sentence_and_the_value_holds_for_the_sessio
     assert "in this session only" in said
     assert "is read-only" in said
     assert "\n" not in said
-    assert host.controller.effective.top_k == 5
+    assert host.session.effective.top_k == 5
     assert kept() == {"seed": 1}
 
 
 async def test_thinking_off_is_off_and_not_undecided() -> None:
     host = Host()
-    engine: Any = host.controller.engine
+    engine: Any = host.session.engine
     engine.format.thinks = True
     assert "Thinking off" in await host.do("/think off")
     assert "Effort high" in await host.do("/think high")
     assert "off, effort high" in await host.do("/think")
-    host.controller.submit(host.controller.begin("hello"), lambda event: None)
+    host.session.submit(host.session.begin("hello"), lambda event: None)
     assert engine.format.asked == (False, "high")
     assert "Thinking auto" in await host.do("/think auto")
-    assert host.controller.effective.thinking is None
+    assert host.session.effective.thinking is None
     assert "/think takes on, off, auto, minimal" in await host.do("/think hard")
     engine.format.thinks = False
     assert "changes nothing here" in await host.do("/think on")
@@ -121,27 +122,27 @@ async def test_thinking_off_is_off_and_not_undecided() -> None:
 
 async def test_what_the_model_recommends_is_used_and_shown_as_such() -> None:
     host = Host(Config(top_k=5, sources={"top_k": "--top-k"}))
-    engine: Any = host.controller.engine
+    engine: Any = host.session.engine
     engine.generation = {"do_sample": True, "temperature": 0.6, "top_k": 20}
-    rows = {row.name: row for row in settings.rows(host.controller.effective)}
+    rows = {row.name: row for row in settings.rows(host.session.effective)}
     assert (rows["temperature"].value, rows["temperature"].source) == ("0.6", "the model")
     assert (rows["top-k"].value, rows["top-k"].source) == ("5", "--top-k")
     assert "temperature is 0.6 (the model)" in await host.do("/set temperature")
-    host.controller.submit(host.controller.begin("hello"), lambda event: None)
+    host.session.submit(host.session.begin("hello"), lambda event: None)
     sent = engine.tickets[-1].request.sampling
     assert (sent.temperature, sent.top_k) == (0.6, 5)
 
 
 async def test_the_system_prompt_can_be_edited() -> None:
     host = Host(Config(system="Be kind."))
-    host.controller.chat.system = "Be kind."
+    host.session.chat.system = "Be kind."
     assert "as it was" in await host.do("/system edit")
     host.edited = "Be\nbrief."
     await host.do("/system edit")
-    assert host.controller.chat.system == "Be\nbrief."
+    assert host.session.chat.system == "Be\nbrief."
     assert "Be\nbrief." in await host.do("/system")
     await host.do("/system none")
-    assert host.controller.chat.system == ""
+    assert host.session.chat.system == ""
 
 
 async def test_presets_are_saved_used_listed_and_deleted() -> None:
@@ -156,13 +157,13 @@ async def test_presets_are_saved_used_listed_and_deleted() -> None:
         "temperature": 0.3, "top_p": 0.9, "system": "Answer in one sentence.", "thinking": False, "drafter": "lookup",
     }  # fmt: skip
     assert "settings of the start" in await host.do("/preset none")
-    assert (host.controller.effective.temperature, host.controller.chat.system) == (0, "")
+    assert (host.session.effective.temperature, host.session.chat.system) == (0, "")
     await host.do("/drafter dflash")
     assert "Preset terse" in await host.do("/preset terse")
-    config = host.controller.effective
+    config = host.session.effective
     assert (config.temperature, config.top_p, config.thinking) == (0.3, 0.9, False)
-    assert host.controller.chat.system == "Answer in one sentence."
-    assert host.controller.drafter == "lookup"
+    assert host.session.chat.system == "Answer in one sentence."
+    assert host.session.drafter == "lookup"
     assert (await host.do("/preset")).startswith("› terse  temperature 0.3")
     assert "is gone" in await host.do("/preset delete terse")
     assert "There is no preset terse" in await host.do("/preset terse")
@@ -177,8 +178,8 @@ async def test_two_presets_do_not_mix() -> None:
     await host.do("/preset a")
     said = await host.do("/preset b b")
     assert "dspark cannot run" in said
-    config = host.controller.effective
-    assert (config.temperature, config.top_k, host.controller.chat.system) == (0, 7, "")
+    config = host.session.effective
+    assert (config.temperature, config.top_k, host.session.chat.system) == (0, 7, "")
 
 
 @pytest.mark.parametrize(("text", "says"), [
@@ -192,7 +193,7 @@ async def test_a_preset_with_a_mistake_changes_nothing(text: str, says: str) -> 
     file.write_text(text)
     host = Host()
     assert says in await host.do("/preset x")
-    assert host.controller.config == Config()
+    assert host.session.config == Config()
     assert await host.do("/preset")
 
 
@@ -208,7 +209,7 @@ async def test_names_of_presets() -> None:
 
 def test_a_variable_of_the_environment_is_said_to_win(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DSPARK_TOP_K", "9")
-    assert "DSPARK_TOP_K is set, and wins" in settings.put(Controller(declared.read()), "top-k", "5")
+    assert "DSPARK_TOP_K is set, and wins" in settings.put(ChatSession(declared.read()), "top-k", "5")
 
 
 async def test_the_settings_screen_writes_the_file() -> None:
@@ -229,7 +230,7 @@ async def test_the_settings_screen_writes_the_file() -> None:
         await pilot.press(*"min-p", "enter", "backspace", *"0.1", "ctrl+t")
         await pilot.pause()
         assert "this session only" in shown(app)
-        assert (app.controller.effective.min_p, kept()) == (0.1, {"top_p": 0.5})
+        assert (app.session.effective.min_p, kept()) == (0.1, {"top_p": 0.5})
         await pilot.press(*"min-p", "enter", "escape", *"top-p", "ctrl+d")
         await pilot.pause()
         assert kept() == {}

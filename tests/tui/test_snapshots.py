@@ -15,6 +15,7 @@ from tests.tui.drive import ask, wait_until
 from tests.tui.fakes import FakeEngine, loader, script
 from tui.app import ChatApp
 from tui.options import Options
+from tui.screens.chat import ChatScreen
 
 ANSWER = """Speculative decoding lets a **small draft model** propose several tokens that the target then
 verifies in *one* pass:
@@ -40,12 +41,19 @@ class FixedApp(ChatApp):
     """Without what differs from run to run: the time to the first token and a blinking cursor."""
 
     def on_ready(self) -> None:
-        self.composer.cursor_blink = False
+        self.main.composer.cursor_blink = False
 
-    def flush(self) -> None:
-        if self.controller.chat.turns:
-            self.controller.chat.turns[-1].answer.first_ms = 210.0
-        super().flush()
+    def get_default_screen(self) -> ChatScreen:
+        view = super().get_default_screen().conversation
+        flush = view.flush
+
+        def fixed() -> None:
+            if self.session.chat.turns:
+                self.session.chat.turns[-1].answer.first_ms = 210.0
+            flush()
+
+        view.flush = fixed  # type: ignore[method-assign]
+        return self.main
 
 
 def app(engine: FakeEngine) -> FixedApp:
@@ -56,17 +64,17 @@ async def converse(pilot: Pilot[Any], engine: FakeEngine, *keys: str) -> None:
     """Two answers, and then the keys."""
     chat = pilot.app
     assert isinstance(chat, ChatApp)
-    await wait_until(pilot, lambda: chat.controller.engine is not None)
+    await wait_until(pilot, lambda: chat.session.engine is not None)
     first = await ask(pilot, engine, "explain speculative decoding")
     first.prefilled()
     first.say(*script(ANSWER))
     first.finish()
-    await wait_until(pilot, lambda: not chat.controller.busy)
+    await wait_until(pilot, lambda: not chat.session.busy)
     second = await ask(pilot, engine, "and copy the first line")
     second.prefilled(cached=200)
     second.say(*script(COPIED, source=Source.LOOKUP))
     second.finish()
-    await wait_until(pilot, lambda: not chat.controller.busy)
+    await wait_until(pilot, lambda: not chat.session.busy)
     await settle(pilot)
     await pilot.press(*keys)
 
@@ -85,7 +93,7 @@ async def test_trace(album: Album) -> None:
 
 async def test_welcome(album: Album) -> None:
     async with album.scene(app(FakeEngine(manual=True))) as pilot:
-        await wait_until(pilot, lambda: pilot.app.controller.engine is not None)  # type: ignore[attr-defined]
+        await wait_until(pilot, lambda: pilot.app.session.engine is not None)  # type: ignore[attr-defined]
 
 
 async def test_load_failure(album: Album) -> None:
@@ -94,7 +102,7 @@ async def test_load_failure(album: Album) -> None:
 
     failing = FixedApp(Options(Config(), theme=THEMES[0], loader=load))
     async with album.scene(failing) as pilot:
-        await wait_until(pilot, lambda: bool(failing.load_error))
+        await wait_until(pilot, lambda: bool(failing.main.loader.manager.error))
 
 
 def examined(round: Round) -> Examination:

@@ -49,7 +49,7 @@ def tool_app(engine: FakeEngine) -> FixedApp:
 async def test_models(album: Album) -> None:
     app = tool_app(FakeEngine(manual=True))
     async with album.scene(app) as pilot:
-        await wait_until(pilot, lambda: app.controller.engine is not None)
+        await wait_until(pilot, lambda: app.session.engine is not None)
         await pilot.press("f2")
         await wait_until(pilot, lambda: isinstance(app.screen, ModelsScreen) and app.screen._choices is not None)
         await pilot.press("down")
@@ -58,10 +58,10 @@ async def test_models(album: Album) -> None:
 
 async def test_race(album: Album) -> None:
     app = tool_app(FakeEngine(manual=True))
-    app.racer = lambda *_: race(second=TIE)
     async with album.scene(app) as pilot:
-        await wait_until(pilot, lambda: app.controller.engine is not None)
-        app.composer.insert("explain speculative decoding")
+        await wait_until(pilot, lambda: app.session.engine is not None)
+        app.main.host.racer = lambda *_: race(second=TIE)
+        app.main.composer.insert("explain speculative decoding")
         await pilot.press("f7")
         await wait_until(pilot, lambda: isinstance(app.screen, RaceScreen) and app.screen.clock > 0.0)
         screen = app.screen
@@ -77,15 +77,15 @@ async def test_chart(album: Album, panel: str) -> None:
     app = tool_app(engine)
     async with album.scene(app, panel) as pilot:
         await converse(pilot, engine)
-        app.open_chart(panel)
+        app.main.host.chart(panel)
 
 
 async def test_doctor(album: Album, monkeypatch: pytest.MonkeyPatch) -> None:
     app = tool_app(FakeEngine(manual=True))
     monkeypatch.setattr(doctor, "examine", lambda *_a, **_k: FACTS)
     async with album.scene(app) as pilot:
-        await wait_until(pilot, lambda: app.controller.engine is not None)
-        app.action_doctor()
+        await wait_until(pilot, lambda: app.session.engine is not None)
+        app.main.host.doctor()
         await wait_until(pilot, lambda: "BLAS" in getattr(app.screen, "text", ""))
 
 

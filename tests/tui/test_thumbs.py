@@ -45,14 +45,14 @@ def pictured(path: Path) -> Turn:
 
 def colours(app: ChatApp) -> set[str]:
     """Of what is drawn in half blocks."""
-    rows = [app.transcript.render_line(y) for y in range(app.transcript.size.height)]
+    rows = [app.main.transcript.render_line(y) for y in range(app.main.transcript.size.height)]
     return {str(s.style.color.name) for row in rows for s in row if "▀" in s.text and s.style and s.style.color}
 
 
 async def opened(app: ChatApp, pilot: Pilot[Any], *turns: Turn) -> None:
     chat = Chat(turns=list(turns))
-    app.controller.show(chat)
-    app.transcript.open(chat)
+    app.session.show(chat)
+    app.main.transcript.open(chat)
     await pilot.pause(0.1)
 
 
@@ -68,7 +68,7 @@ async def test_a_picture_stands_under_the_line_about_it_and_is_no_text(tmp_path:
         assert "64 tokens" in text[about]
         assert all("▀" in row for row in text[about + 1 : about + 1 + ROWS])
         assert "a picture" in text[about + 2 + ROWS]
-        app.screen.selections = {app.transcript: Selection(None, None)}
+        app.screen.selections = {app.main.transcript: Selection(None, None)}
         copied = app.screen.get_selected_text()
         assert copied is not None
         assert "▀" not in copied
@@ -77,9 +77,9 @@ async def test_a_picture_stands_under_the_line_about_it_and_is_no_text(tmp_path:
         for size in ((60, 20), (120, 36)):
             await pilot.resize_terminal(*size)
             await wait_until(pilot, lambda: "▀" in shown(app) and "a picture" in shown(app))
-        entry = app.transcript.column.of(turn)
+        entry = app.main.transcript.column.of(turn)
         assert entry is not None
-        app.screen.selections = {app.transcript: Selection(Offset(PAD, entry.key(1)), Offset(PAD, entry.key(4)))}
+        app.screen.selections = {app.main.transcript: Selection(Offset(PAD, entry.key(1)), Offset(PAD, entry.key(4)))}
         await pilot.pause()
         assert "▀" in shown(app)
 
@@ -87,10 +87,10 @@ async def test_a_picture_stands_under_the_line_about_it_and_is_no_text(tmp_path:
 async def test_pictures_of_a_chat_that_is_there_from_the_start(tmp_path: Path) -> None:
     Image.new("RGB", (64, 48), "#12ab34").save(tmp_path / "green.png")
     async with running(size=(80, 24)) as (app, pilot, _):
-        assert app.store is not None
+        assert app.library.store is not None
         chat = Chat(turns=[pictured(tmp_path / "green.png")])
-        app.store.save(chat, chat.turns[0])
-        app.store.settle()
+        app.library.store.save(chat, chat.turns[0])
+        app.library.store.settle()
     async with running(size=(80, 24), continue_last=True) as (app, pilot, _):
         await wait_until(pilot, lambda: "▀" in shown(app))
 
@@ -112,9 +112,9 @@ async def test_a_picture_that_comes_moves_nothing_in_view(tmp_path: Path, monkey
             after.append(turn)
         first = pictured(tmp_path / "green.png")
         await opened(app, pilot, first, *after)
-        entry = app.transcript.column.of(first)
+        entry = app.main.transcript.column.of(first)
         assert entry is not None
-        app.transcript.scroll_to(y=entry.rows + 3, animate=False)
+        app.main.transcript.scroll_to(y=entry.rows + 3, animate=False)
         await pilot.pause()
         before, rows = shown(app), entry.rows
         assert "question 1" in before

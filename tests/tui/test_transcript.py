@@ -41,8 +41,8 @@ def conversation(turns: int = TURNS) -> Chat:
 
 async def opened(app: ChatApp, pilot: Pilot[Any], chat: Chat | None = None) -> Chat:
     chat = chat or conversation()
-    app.controller.show(chat)
-    app.transcript.open(chat)
+    app.session.show(chat)
+    app.main.transcript.open(chat)
     await still(app, pilot)
     return chat
 
@@ -69,15 +69,15 @@ async def test_a_layout_visits_no_more_widgets_after_two_hundred_turns() -> None
         await opened(app, pilot)
         assert arranged(app) == few
         for share in (0.9, 0.6, 0.3, 0.0, 0.02, 0.5, 1.0):
-            app.transcript.scroll_to(y=share * app.transcript.max_scroll_y, animate=False)
+            app.main.transcript.scroll_to(y=share * app.main.transcript.max_scroll_y, animate=False)
             await still(app, pilot)
             assert arranged(app) == few
             assert questions(app)
         ticket = await ask(pilot, engine, "and now")
         ticket.prefilled()
         ticket.say(*script("streamed words " * 200))
-        await wait_until(pilot, lambda: len(app.controller.last.ticks) > 100 and not app._draining)
-        assert app.transcript.following
+        await wait_until(pilot, lambda: len(app.session.last.ticks) > 100 and not app.main.conversation.events.awake)
+        assert app.main.transcript.following
         assert arranged(app) <= few + 1, "the composer may suggest something; the conversation adds nothing"
 
 
@@ -128,18 +128,18 @@ async def test_a_page_costs_the_same_in_a_short_and_in_a_long_conversation(
                     await still(app, pilot)
                 for direction in (-1, 1):
                     before = -1.0
-                    while app.transcript.scroll_y != before:
-                        before = app.transcript.scroll_y
+                    while app.main.transcript.scroll_y != before:
+                        before = app.main.transcript.scroll_y
                         work.parsed = work.drawn = work.lines = work.layouts = 0
-                        app.action_page(direction)
+                        app.main.action_page(direction)
                         await still(app, pilot)
                         assert work.lines <= page
                         assert work.drawn <= page
                         assert work.parsed <= 2 * page // 3, "a turn has three rows at least"
                         assert not work.layouts
-            held = [entry for entry in app.transcript.column if entry.answer is not None]
+            held = [entry for entry in app.main.transcript.column if entry.answer is not None]
             assert sum(entry.rows for entry in held) < entries.KEPT + 5 * page
-            assert sum(len(entry.strips) for entry in app.transcript.column) < entries.DRAWN + 5 * page
+            assert sum(len(entry.strips) for entry in app.main.transcript.column) < entries.DRAWN + 5 * page
             await pilot.resize_terminal(120, 36)
 
 
@@ -150,7 +150,7 @@ async def test_a_page_that_was_seen_is_drawn_from_what_was_kept(monkeypatch: pyt
         for direction in (-1, 1):
             work.parsed = work.drawn = 0
             for _ in range(8):
-                app.action_page(direction)
+                app.main.action_page(direction)
                 await still(app, pilot)
             assert bool(work.drawn) == (direction < 0)
         assert not work.parsed
@@ -160,8 +160,8 @@ async def test_every_turn_is_there() -> None:
     async with running(size=(100, 30)) as (app, pilot, _):
         await opened(app, pilot, conversation(24))
         seen = set(questions(app))
-        while app.transcript.scroll_y > 0:
-            app.transcript.scroll_relative(y=2 - app.transcript.size.height, animate=False)
+        while app.main.transcript.scroll_y > 0:
+            app.main.transcript.scroll_relative(y=2 - app.main.transcript.size.height, animate=False)
             await still(app, pilot)
             seen |= set(questions(app))
         assert seen == set(range(24))
@@ -173,7 +173,7 @@ async def test_what_is_in_view_stays_while_the_window_moves() -> None:
         await opened(app, pilot)
         lower = column(app)
         for _ in range(14):
-            app.transcript.scroll_relative(y=-10, animate=False)
+            app.main.transcript.scroll_relative(y=-10, animate=False)
             await still(app, pilot)
             upper = column(app)
             assert upper[10:-1] == lower[:-11]
@@ -182,13 +182,13 @@ async def test_what_is_in_view_stays_while_the_window_moves() -> None:
 
 
 def column(app: ChatApp) -> list[str]:
-    region = app.transcript.region
+    region = app.main.transcript.region
     return [row[: region.width - 1] for row in shown(app).split("\n")[region.y : region.bottom]]
 
 
 def exact(app: ChatApp) -> None:
     """What is near the view is as high as it was said to be, and all of it has the height that the scrollbar shows."""
-    transcript = app.transcript
+    transcript = app.main.transcript
     column = transcript.column
     assert transcript.virtual_size.height == 1 + sum(entry.rows for entry in column)
     first, last = wanted(column.starts, transcript.scroll_y, transcript.size.height)
@@ -216,21 +216,21 @@ async def test_an_answer_streams_far_below_the_view() -> None:
         ticket.prefilled()
         ticket.say(*script("the beginning "))
         await wait_until(pilot, lambda: "the beginning" in shown(app))
-        app.transcript.scroll_to(y=100, animate=False)
+        app.main.transcript.scroll_to(y=100, animate=False)
         await still(app, pilot)
-        view, offset = column(app), app.transcript.scroll_offset.y
-        turn = app.controller.chat.turns[-1]
+        view, offset = column(app), app.main.transcript.scroll_offset.y
+        turn = app.session.chat.turns[-1]
         for i in range(20):
             ticket.say(*[e for e in script(f"\n\nmore {i}") if not hasattr(e, "drafted")])
         await wait_until(pilot, lambda: "new tokens" in shown(app))
         await still(app, pilot)
-        assert app.transcript.scroll_offset.y == offset
+        assert app.main.transcript.scroll_offset.y == offset
         assert column(app) == view[: len(column(app))]  # the pill took the last row
         await pilot.press("ctrl+end")
         await wait_until(pilot, lambda: "more 19" in shown(app) and "new tokens" not in shown(app))
         ticket.say(*[e for e in script("\n\nthe last words") if not hasattr(e, "drafted")])
         await wait_until(pilot, lambda: "the last words" in shown(app))
-        assert "the beginning" in app.transcript.answer(turn).answer.text  # type: ignore[union-attr]
+        assert "the beginning" in app.main.transcript.answer(turn).answer.text  # type: ignore[union-attr]
 
 
 async def test_folding_survives_leaving_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,15 +240,15 @@ async def test_folding_survives_leaving_the_view(monkeypatch: pytest.MonkeyPatch
     answer.thought_ranges, answer.reply_ranges = [(0, 6)], [(6, len(answer.text))]
     async with running(size=(100, 30)) as (app, pilot, _):
         await opened(app, pilot, chat)
-        app.transcript.toggle_thought(chat.turns[0])
-        app.transcript.scroll_home(animate=False)
+        app.main.transcript.toggle_thought(chat.turns[0])
+        app.main.transcript.scroll_home(animate=False)
         await still(app, pilot)
         assert "▾ thought" in shown(app)
-        app.transcript.toggle_thought(chat.turns[0])
+        app.main.transcript.toggle_thought(chat.turns[0])
         await pilot.press("ctrl+end")
         await still(app, pilot)
-        assert app.transcript.answer(chat.turns[0]) is None
-        app.transcript.scroll_home(animate=False)
+        assert app.main.transcript.answer(chat.turns[0]) is None
+        app.main.transcript.scroll_home(animate=False)
         await still(app, pilot)
         assert "▸ thought" in shown(app)
 
@@ -257,34 +257,34 @@ async def test_a_selection_stays_wherever_the_view_is(monkeypatch: pytest.Monkey
     monkeypatch.setattr(entries, "KEPT", 0)
     async with running(size=(100, 30)) as (app, pilot, engine):
         chat = await opened(app, pilot)
-        entry = app.transcript.column.of(chat.turns[199])
+        entry = app.main.transcript.column.of(chat.turns[199])
         assert entry is not None
         ticket = await ask(pilot, engine, "and now")
         ticket.prefilled()
         picked = Selection(Offset(PAD, entry.key(entry.above)), Offset(PAD + 6, entry.key(entry.above + 1)))
-        app.screen.selections = {app.transcript: picked}
+        app.screen.selections = {app.main.transcript: picked}
         text = app.screen.get_selected_text()
         assert text is not None
         assert text.startswith("answer 199.0")
         for y in (0, 300, 600):
-            app.transcript.scroll_to(y=y, animate=False)
+            app.main.transcript.scroll_to(y=y, animate=False)
             await still(app, pilot)
             assert app.screen.get_selected_text() == text
-        assert app.transcript.answer(chat.turns[199]) is None
+        assert app.main.transcript.answer(chat.turns[199]) is None
         ticket.say(*script("streamed words " * 200))
-        answer = app.controller.chat.turns[-1].answer
-        await wait_until(pilot, lambda: len(answer.text) > 2900 and not app._draining)
+        answer = app.session.chat.turns[-1].answer
+        await wait_until(pilot, lambda: len(answer.text) > 2900 and not app.main.conversation.events.awake)
         assert app.screen.get_selected_text() == text
 
 
 async def test_a_selection_takes_everything_between_its_ends() -> None:
     async with running(size=(100, 30)) as (app, pilot, _):
         chat = await opened(app, pilot, conversation(60))
-        first, last = (app.transcript.column.of(chat.turns[n]) for n in (3, 50))
+        first, last = (app.main.transcript.column.of(chat.turns[n]) for n in (3, 50))
         assert first is not None
         assert last is not None
         app.screen.selections = {
-            app.transcript: Selection(Offset(PAD + 6, first.key(0)), Offset(PAD + 14, last.key(0)))
+            app.main.transcript: Selection(Offset(PAD + 6, first.key(0)), Offset(PAD + 14, last.key(0)))
         }
         text = app.screen.get_selected_text()
         assert text is not None
@@ -302,7 +302,7 @@ async def test_words_are_selected_with_the_mouse_and_drawn_so() -> None:
         ticket.prefilled()
         ticket.say(*script("漢字 and **bold** words"))
         ticket.finish()
-        await wait_until(pilot, lambda: not app.controller.busy)
+        await wait_until(pilot, lambda: not app.session.busy)
         await still(app, pilot)
         row = next(y for y, text in enumerate(shown(app).split("\n")) if "bold" in text)
         await pilot.mouse_down(offset=(1, row))
@@ -310,8 +310,8 @@ async def test_words_are_selected_with_the_mouse_and_drawn_so() -> None:
         await pilot.mouse_up(offset=(8, row))
         await pilot.pause()
         assert app.screen.get_selected_text() == "漢字 and"
-        mark = app.transcript.component("selection").bgcolor
-        strip = app.transcript.render_line(row - app.transcript.region.y)
+        mark = app.main.transcript.component("selection").bgcolor
+        strip = app.main.transcript.render_line(row - app.main.transcript.region.y)
         assert "".join(s.text for s in strip if s.style is not None and s.style.bgcolor == mark) == "漢字 and"
         await pilot.click(offset=(3, row), times=2)
         await pilot.pause()
@@ -323,7 +323,9 @@ async def test_words_are_selected_with_the_mouse_and_drawn_so() -> None:
 
 async def test_an_answer_from_elsewhere_has_its_text_in_the_trace() -> None:
     async with running(size=(100, 30)) as (app, pilot, _):
-        await app.take_chat(importer.parse('{"turns": [{"user": "q", "text": "some **text**"}]}'))
+        await app.main.show_chat(
+            app.library.keep(importer.parse('{"turns": [{"user": "q", "text": "some **text**"}]}'))
+        )
         await pilot.press("f4", "f4")
         await wait_until(pilot, lambda: "raw trace" in shown(app) and "some **text**" in shown(app))
 
@@ -331,7 +333,7 @@ async def test_an_answer_from_elsewhere_has_its_text_in_the_trace() -> None:
 async def test_a_resize_keeps_the_message_in_view() -> None:
     async with running(size=(120, 36)) as (app, pilot, _):
         await opened(app, pilot)
-        app.transcript.scroll_to(y=600, animate=False)
+        app.main.transcript.scroll_to(y=600, animate=False)
         await still(app, pilot)
         before = questions(app)
         await pilot.resize_terminal(70, 36)
@@ -344,7 +346,7 @@ async def test_reveal_brings_any_turn_into_view() -> None:
     async with running(size=(100, 30)) as (app, pilot, _):
         chat = await opened(app, pilot)
         for n in (0, 150, 20, 199):
-            app.transcript.reveal(chat.turns[n])
+            app.main.transcript.reveal(chat.turns[n])
             await still(app, pilot)
             assert n in questions(app)
         exact(app)
@@ -353,15 +355,15 @@ async def test_reveal_brings_any_turn_into_view() -> None:
 async def test_a_search_jumps_to_what_was_found() -> None:
     async with running(size=(100, 30)) as (app, pilot, _):
         chat = await opened(app, pilot, conversation(60))
-        assert app.store is not None
+        assert app.library.store is not None
         for turn in chat.turns:
-            app.store.save(chat, turn)
-        app.store.settle()
-        await app.new_chat()
+            app.library.store.save(chat, turn)
+        app.library.store.settle()
+        await app.main.show_chat(app.library.new())
         await pilot.press("ctrl+s", *"answer 17.1")
         await pilot.pause(0.3)
         await pilot.press("enter")
-        await wait_until(pilot, lambda: app.controller.chat.id == chat.id)
+        await wait_until(pilot, lambda: app.session.chat.id == chat.id)
         await wait_until(pilot, lambda: "question 17 " in shown(app))
 
 
@@ -380,14 +382,14 @@ async def test_o58_three_hundred_kilobytes_open_while_keys_are_answered(monkeypa
         await opened(app, pilot, chat)
         assert work.parsed < 12
         assert "Some words with code" in shown(app)
-        assert sum(entry.answer is not None for entry in app.transcript.column) < 12
+        assert sum(entry.answer is not None for entry in app.main.transcript.column) < 12
         for key in ("x", "pageup", "pageup", "pagedown"):
             work.parsed = work.drawn = 0
             await pilot.press(key)
             await still(app, pilot)
             assert work.parsed < 4
             assert work.drawn <= 2 * app.size.height
-        assert app.composer.text == "x"
+        assert app.main.composer.text == "x"
 
 
 HEIGHTS = st.lists(st.integers(1, 60), max_size=300)

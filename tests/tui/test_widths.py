@@ -16,15 +16,15 @@ from tests.tui.drive import ask, running, wait_until
 from tests.tui.fakes import FakeDrafter, FakeEngine, script
 from tui import importer, presets
 from tui.app import ChatApp
-from tui.chips import Chips
-from tui.completion import Candidate
-from tui.controller import Controller
+from tui.commands.completion import Candidate
+from tui.controller import ChatSession
 from tui.files import mention
 from tui.graphemes import next_boundary, previous_boundary
 from tui.pictures import Attachment
-from tui.widgets.attachments import rows
+from tui.widgets.composer.attachments import rows
+from tui.widgets.composer.paste_chips import Chips
+from tui.widgets.composer.suggestions import Suggestions
 from tui.widgets.header import HeaderState, header
-from tui.widgets.suggest import Suggest
 
 PIECES = (
     *("word ", "漢字", "한국어 ", "ｆｕｌｌ", "👩‍👩‍👧‍👦", "🏳️‍🌈", "🇫🇷🇯🇵", "👍🏽"),
@@ -71,14 +71,14 @@ def test_attached_files_are_a_row_each(names: list[str], width: int) -> None:
 def test_names_of_files_and_presets_are_written_safely_or_not_at_all(text: str) -> None:
     written = mention(text)
     assert written is None or (safe(written) and "\n" not in written)
-    controller = Controller(Config())
+    session = ChatSession(Config())
     said = ""
     try:
-        said = presets.save(controller, text)
+        said = presets.save(session, text)
     except presets.UsageError as error:
         said = str(error)
     assert safe(said)
-    assert safe(presets.listing(controller).replace("\n", ""))
+    assert safe(presets.listing(session).replace("\n", ""))
 
 
 @given(TEXT, TEXT)
@@ -117,32 +117,32 @@ async def test_every_place_that_shows_foreign_text(size: tuple[int, int], texts:
     engine.drafters.append(FakeDrafter(texts[0], available=False, reason=texts[-1]))
     async with running(engine, size=size) as (app, pilot, _):
         for text in texts:
-            app.composer.post_message(events.Paste(text))
+            app.main.composer.post_message(events.Paste(text))
             await pilot.pause()
             check(app, "a paste")
             await pilot.press("left", "left", "right", "backspace", "home", "end")
             check(app, "moving")
-            app.suggest.offer([Candidate(0, text, text, text, first=True)] * 3)
+            app.main.area.suggestions.offer([Candidate(0, text, text, text, first=True)] * 3)
             await pilot.pause()
             check(app, "offers")
-            app.suggest.offer(())
-            app.controller.queued = text
-            app.show_queue()
-            app.say(text)
+            app.main.area.suggestions.offer(())
+            app.session.queued = text
+            app.main.area.show_queue()
+            app.main.say(text)
             await pilot.pause()
             check(app, "what waits, and a notice")
-            app.controller.queued = None
-            app.show_queue()
-            app.composer.load_text("")
+            app.session.queued = None
+            app.main.area.show_queue()
+            app.main.composer.load_text("")
         for text in texts:
             ticket = await ask(pilot, engine, f"q {text}")
             ticket.prefilled()
-            app.controller.chat.title = text
+            app.session.chat.title = text
             ticket.say(*script(text, size=3))
             await pilot.pause(0.05)
             check(app, "an answer that streams")
             ticket.finish()
-            await wait_until(pilot, lambda: not app.controller.busy and not app._draining)
+            await wait_until(pilot, lambda: not app.session.busy and not app.main.conversation.events.awake)
             check(app, "an answer")
         for key in ("ctrl+s", "f3", "f8"):
             await pilot.press(key)
@@ -157,7 +157,7 @@ async def test_stored_and_imported_chats_too() -> None:
     async with running(size=(80, 24)) as (app, pilot, _):
         turn = {"user": text, "text": text, "model": text, "error": text, "images": [text]}
         chat = importer.parse(json.dumps({"title": text, "system": text, "turns": [turn, turn]}))
-        await app.take_chat(chat)
+        await app.main.show_chat(app.library.keep(chat))
         await pilot.pause()
         check(app, "a chat from elsewhere")
         await pilot.press("ctrl+s")
@@ -167,7 +167,7 @@ async def test_stored_and_imported_chats_too() -> None:
 
 async def test_the_list_above_the_message_is_cut_to_the_screen() -> None:
     async with running(size=(40, 16)) as (app, pilot, _):
-        app.suggest.offer([Candidate(0, "x", "漢" * 60, "ｆ" * 60)] * 20)
+        app.main.area.suggestions.offer([Candidate(0, "x", "漢" * 60, "ｆ" * 60)] * 20)
         await pilot.pause()
-        assert app.query_one(Suggest).size.height == 8
+        assert app.query_one(Suggestions).size.height == 8
         check(app, "twenty wide offers")

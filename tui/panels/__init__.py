@@ -10,6 +10,7 @@ from textual.content import Content
 
 from engine.types import Prefilled
 from tui.chat import Answer
+from tui.controller import ChatSession
 from tui.engine_port import DrafterLike
 from tui.stats import Tally
 
@@ -31,6 +32,20 @@ class Figures:
     """The calibration's view, when there is one."""
     answers: Sequence[Answer] = ()
     """All of the conversation, for the comparison of drafters."""
+
+
+def figures_of(session: ChatSession, calibration: Any) -> Figures:
+    """As the session is now."""
+    return Figures(
+        turn=session.last,
+        session=session.totals,
+        prefilled=session.prefilled,
+        drafters=tuple(session.drafters),
+        drafter=session.drafter or "none",
+        cache=getattr(session.engine, "cache_stats", None),
+        calibration=calibration,
+        answers=tuple(turn.answer for turn in session.chat.turns),
+    )
 
 
 @dataclass(frozen=True, slots=True)

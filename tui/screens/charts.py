@@ -9,14 +9,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tui.panels import Figures, Panel
+from tui.screens.overlay import Overlay
 from tui.widgets.side_bar import rows
 
 
-class ChartScreen(ModalScreen[None]):
+class ChartScreen(Overlay[None]):
     """Steps through the panels; `show` draws new figures."""
 
     DEFAULT_CSS = """

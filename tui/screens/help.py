@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from engine.config import Config
-from tui.commands import table
+from tui.commands.registry import table
 from tui.keys import KEYS, READING, pretty
+from tui.screens.overlay import Overlay
 from tui.settings import rows as settings_rows
 from tui.widgets.hanging import Entry, Hanging
 
@@ -23,7 +23,7 @@ COLOURS = (
 )
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Overlay[None]):
     """One page."""
 
     DEFAULT_CSS = """

@@ -15,7 +15,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Static
 
@@ -23,6 +22,7 @@ from engine.chat.terminal_safe import clean
 from engine.types import Round
 from tui.chat import Answer
 from tui.provenance import NAMES
+from tui.screens.overlay import Overlay
 from tui.trace import Decode
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ AROUND = 400
 """Characters shown on either side of the token."""
 
 
-class InspectorScreen(ModalScreen[None]):
+class InspectorScreen(Overlay[None]):
     """A cursor over the tokens of one answer."""
 
     DEFAULT_CSS = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,11 +11,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from engine.chat.terminal_safe import one_line
+from themes import Failure
+from tui.engine_port import DrafterLike
+from tui.screens.overlay import Overlay
 from tui.widgets.hanging import Entry, Hanging
 
 
@@ -33,7 +35,7 @@ class Item:
     """Cells that the name takes at least, so that notes stand below each other."""
 
 
-class PickScreen(ModalScreen[str | None]):
+class PickScreen(Overlay[str | None]):
     """Returns the id of the chosen item, or None."""
 
     DEFAULT_CSS = """
@@ -50,7 +52,6 @@ class PickScreen(ModalScreen[str | None]):
         Binding("down", "move(1)", show=False, priority=True),
         Binding("up", "move(-1)", show=False, priority=True),
         Binding("enter", "choose", show=False, priority=True),
-        Binding("escape", "dismiss_none", show=False, priority=True),
     ]
     heading: ClassVar[str] = "Choose"
     hint: ClassVar[str] = "type to filter · Enter chooses · Esc leaves"
@@ -101,9 +102,6 @@ class PickScreen(ModalScreen[str | None]):
         if self.current is not None:
             self.dismiss(self.current)
 
-    def action_dismiss_none(self) -> None:
-        self.dismiss(None)
-
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option.id)
 
@@ -119,3 +117,23 @@ class ListScreen(PickScreen):
     def items(self, filter: str) -> Sequence[Item]:
         words = filter.lower().split()
         return [i for i in self._items if all(w in f"{i.name} {i.note}".lower() for w in words)]
+
+
+class DrafterScreen(ListScreen):
+    """All drafters; one that cannot run says why."""
+
+    def __init__(self, drafters: Sequence[DrafterLike], current: str) -> None:
+        items = [
+            Item(d.name, d.name, str(d.source) if d.available else d.reason, not d.available, d.name == current)
+            for d in drafters
+        ]
+        super().__init__("Drafters", items)
+
+
+class ThemeScreen(ListScreen):
+    """All themes, and the files that hold none, with the reason."""
+
+    def __init__(self, titles: Mapping[str, str], failures: Sequence[Failure], current: str) -> None:
+        items = [Item(name, name, title, current=name == current, column=22) for name, title in titles.items()]
+        items += [Item(f.path, f.path, f.reason, disabled=True) for f in failures]
+        super().__init__("Themes", items)

@@ -11,16 +11,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Center, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from engine.chat.images import described, read_picture
 from engine.chat.terminal_safe import one_line
 from engine.errors import DsparkError
 from tui import preview
+from tui.screens.overlay import Overlay
 
 
-class PictureScreen(ModalScreen[None]):
+class PictureScreen(Overlay[None]):
     """Reads each file when it is shown: what is on the screen is what would be sent."""
 
     DEFAULT_CSS = """
@@ -33,7 +33,7 @@ class PictureScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,down,space,tab", "step(1)", show=False, priority=True),
         Binding("left,up", "step(-1)", show=False, priority=True),
-        Binding("escape,enter,q", "dismiss_none", show=False, priority=True),
+        Binding("enter,q", "dismiss_none", show=False, priority=True),
     ]
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -57,9 +57,6 @@ class PictureScreen(ModalScreen[None]):
         if len(self._paths) > 1:
             self._at = (self._at + by) % len(self._paths)
             self._read()
-
-    def action_dismiss_none(self) -> None:
-        self.dismiss(None)
 
     @work(thread=True, exclusive=True, group="picture", exit_on_error=False)
     def _read(self) -> None:

@@ -1,39 +1,51 @@
-"""A race replayed: every arm's text side by side on one clock, coloured by source, with rates and the checked verdict.
+"""A race: what each arm says while it runs, then all side by side on one clock, with rates and the checked verdict.
 
-Draws what it is given (`engine.diagnostics.race.RaceResult`); runs nothing itself.
+How a race is run is the business of the function that it is given; it runs on a worker of this screen.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Grid, Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Static
 
 from engine.chat.terminal_safe import clean, one_line
+from engine.errors import Cancelled, DsparkError
+from tui.controller import ChatSession
+from tui.screens.overlay import Overlay
 from tui.stats import bar
 
 if TYPE_CHECKING:
     from engine.diagnostics.race import Arm, RaceResult
     from engine.types import Piece
 
+log = logging.getLogger("dspark.tui")
+
 FRAME = 1 / 12
 STEP = 1000.0
 """Milliseconds that an arrow key moves the clock."""
 COLUMN = 36
 """An arm narrower than this goes below the others instead of beside them."""
+MOST = 4
+TOKENS = 96
+"""Length of a race; long enough for rates, short enough to be waited for."""
+Watch = Callable[[int, Sequence["Piece"]], None]
+Run = Callable[[Callable[[str, float], None], Watch, Callable[[], bool]], "RaceResult"]
+"""(progress, what an arm says, whether to stop) → what came of it."""
 HINT = "Space pauses · ← → a second · Home again · End to the end · Esc leaves"
 
 
-class RaceScreen(ModalScreen[None]):
+class RaceScreen(Overlay[None]):
     """Shows what each arm says as it runs, until `show` brings the result; then replays it."""
 
     DEFAULT_CSS = """
@@ -72,8 +84,10 @@ class RaceScreen(ModalScreen[None]):
             super().__init__()
             self.arm, self.pieces = arm, pieces
 
-    def __init__(self, prompt: str, names: Sequence[str] = ()) -> None:
+    def __init__(self, prompt: str, names: Sequence[str] = (), run: Run | None = None) -> None:
+        """run: races on a worker thread, and tells how far it is and what is said."""
         super().__init__()
+        self._run = run
         self._prompt = prompt
         self._names = names
         self._heard: dict[int, list[Piece]] = {}
@@ -98,12 +112,36 @@ class RaceScreen(ModalScreen[None]):
             yield Static(id="verdict")
             yield Static(Content(HINT), id="hint")
 
+    def on_mount(self) -> None:
+        if self._run is not None:
+            self._race(self._run)
+
     def on_unmount(self) -> None:
         self.left = True
 
     def action_dismiss_none(self) -> None:
         self.left = True
         self.dismiss(None)
+
+    @work(thread=True, group="race", exit_on_error=False)
+    def _race(self, run: Run) -> None:
+        def progress(what: str, done: float) -> None:
+            # From the model thread, which must not wait for the screen.
+            self.post_message(self.Progressed(what, done))
+
+        def watch(arm: int, pieces: Sequence[Piece]) -> None:
+            self.post_message(self.Said(arm, pieces))
+
+        try:
+            result = run(progress, watch, lambda: self.left)
+        except Cancelled:
+            return
+        except Exception as error:  # the edge of a race: the screen says it as a sentence
+            log.warning("the race failed: %s", error, exc_info=None if isinstance(error, DsparkError) else error)
+            self.call_later(self.fail, str(error) or type(error).__name__)
+        else:
+            if not self.left:
+                self.call_later(self.show, result)
 
     # What comes in ----------------------------------------------------------------------------------------------------
 
@@ -264,3 +302,21 @@ def verdict(result: RaceResult) -> Content:
         if arm.verdict is not None and not arm.verdict.same
     ]  # fmt: skip
     return Content("\n").join([*rows, *note])
+
+
+def wanted(words: str, default: list[str]) -> tuple[list[str], int]:
+    """(drafters, tokens) of `none,lookup,dspark:4 128`."""
+    names, tokens = default, TOKENS
+    for word in words.split():
+        if word.isdigit():
+            tokens = max(2, int(word))
+        else:
+            names = [name for name in word.split(",") if name]
+    return names, tokens
+
+
+def default_arms(session: ChatSession) -> list[str]:
+    """Plain decoding, the drafter in use, then the others that can run."""
+    able = [d.name for d in session.drafters if d.available]
+    order = ["none", session.drafter, *(n for n in able if "+" not in n), *able]
+    return [name for name in dict.fromkeys(order) if name in able][:MOST]

@@ -11,8 +11,8 @@ from textual.widgets import Input, Static
 
 from engine.chat.terminal_safe import one_line
 from engine.errors import UsageError
+from tui.commands.settings_commands import decided
 from tui.screens.pick import Item, PickScreen
-from tui.setting_commands import decided
 from tui.settings import NOW, Row
 
 Put = Callable[[str, str, bool], str]
@@ -51,7 +51,7 @@ class SettingsScreen(PickScreen):
                 out.append(Item(row.name, f"{row.name} = {value}", f"{row.help}{decided(row)}{later}", column=COLUMN))
         return out
 
-    def action_choose(self, session: bool = False) -> None:
+    def action_choose(self, for_session: bool = False) -> None:
         """Open the line for the highlighted setting; or take what was written there."""
         line = self.query_one(Input)
         if self._editing is None:
@@ -63,7 +63,7 @@ class SettingsScreen(PickScreen):
                 line.focus()
                 self._say("Enter keeps it in the settings file · Ctrl+T for this session only · Esc leaves it as it is")
         else:
-            self._change(self._editing.name, line.value.strip() or "default", session)
+            self._change(self._editing.name, line.value.strip() or "default", for_session)
 
     def action_reset(self) -> None:
         name = self._editing.name if self._editing is not None else self.current
@@ -77,9 +77,9 @@ class SettingsScreen(PickScreen):
             self._end()
             self._say(self.hint)
 
-    def _change(self, name: str, value: str, session: bool) -> None:
+    def _change(self, name: str, value: str, for_session: bool) -> None:
         try:
-            said = self._put(name, value, session)
+            said = self._put(name, value, for_session)
         except UsageError as error:
             self._say(str(error), "$error")
             return

@@ -30,6 +30,19 @@ class View(StrEnum):
     TRACE = "trace"
     """Raw tokens and rounds."""
 
+    @property
+    def next(self) -> View:
+        views = [*View]
+        return views[(views.index(self) + 1) % len(views)]
+
+    @property
+    def says(self) -> str:
+        return {
+            View.SOURCE: "colours: source of each token",
+            View.MARKDOWN: "colours: Markdown and syntax",
+            View.TRACE: "raw trace: tokens and rounds",
+        }[self]
+
 
 class Verbatim:
     """The text as it is, wrapped: what is shown when Markdown fails."""

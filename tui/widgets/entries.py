@@ -93,7 +93,7 @@ class Column:
     def __init__(self, dress: Callable[[Entry], None]) -> None:
         self.entries: list[Entry] = []
         self.width = 0
-        self._dress = dress
+        self._materialise = dress
         """Gives an entry its views."""
         self._starts: list[int] | None = None
         self._of: dict[str, Entry] = {}
@@ -186,7 +186,7 @@ class Column:
                 break
             for entry in unready:
                 if entry.turn is not None and entry.answer is None:
-                    self._dress(entry)
+                    self._materialise(entry)
                 entry.measure(self.width)
             self._starts = None
         for entry in self.entries[first:last]:

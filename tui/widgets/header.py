@@ -8,6 +8,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine.chat.terminal_safe import one_line
+from tui.controller import ChatSession
 from tui.stats import human
 
 METER = 8
@@ -27,6 +28,23 @@ class HeaderState:
     title: str = ""
     used: int = 0
     context: int = 0
+
+
+def state_of(session: ChatSession, model: str) -> HeaderState:
+    """As the session is now. `model`: how to call what answers, or is about to."""
+    engine, last = session.engine, session.last
+    current = next((d for d in session.drafters if d.name == session.drafter), None)
+    off = current is not None and not current.available
+    return HeaderState(
+        model=model,
+        drafter=session.drafter if engine else "…",
+        source=session.drafter_source,
+        cap=f"k={last.cap}" if last.drafting and last.drafter == session.drafter else "",
+        trouble=f"off: {current.reason or 'it cannot run'}" if current is not None and off else "",
+        title=session.chat.name if session.chat.turns else "",
+        used=session.used,
+        context=engine.spec.context if engine else 0,
+    )
 
 
 def header(state: HeaderState, width: int) -> Content:

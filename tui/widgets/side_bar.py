@@ -24,6 +24,7 @@ PANELS: tuple[Panel, ...] = (
 )
 COMPACT = frozenset({"acceptance", "rate", "drafters"})
 """Panels that stay in compact mode."""
+MODES = ("all", "compact", "off")
 
 
 class PanelView(Static, can_focus=True):
@@ -32,7 +33,7 @@ class PanelView(Static, can_focus=True):
     DEFAULT_CSS = """
     PanelView { height: auto; padding: 0 1; margin-bottom: 1; &:focus { background: $panel; } }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,space", "choose", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", show=False)]
 
     class Chosen(Message):
         """To be shown over the whole screen."""
@@ -92,6 +93,7 @@ class SideBar(VerticalScroll, can_focus=False):
     def __init__(self, panels: Sequence[Panel] = PANELS, id: str | None = None) -> None:
         super().__init__(id=id)
         self._panels = panels
+        self.mode = MODES[0]
 
     def compose(self) -> ComposeResult:
         for panel in self._panels:
@@ -107,6 +109,14 @@ class SideBar(VerticalScroll, can_focus=False):
         for view in self.query(PanelView):
             view.forget()
 
-    def set_compact(self, compact: bool) -> None:
+    @property
+    def next_mode(self) -> str:
+        return MODES[(MODES.index(self.mode) + 1) % len(MODES)]
+
+    def set_mode(self, mode: str) -> None:
+        """`all`, `compact` or `off`; a word that is none of them is the first."""
+        self.mode = mode if mode in MODES else MODES[0]
+        self.set_class(self.mode == "off", "-off")
+        self.styles.display = "none" if self.mode == "off" else None  # pyright: ignore[reportAttributeAccessIssue]
         for view in self.query(PanelView):
-            view.display = not compact or view.panel.id in COMPACT
+            view.display = self.mode != "compact" or view.panel.id in COMPACT

@@ -1,57 +1,37 @@
-"""The conversation: one widget that draws the rows in view, whatever lies before and behind them.
-
-What a drawing and a page cost does not depend on how long the conversation is: there are no widgets inside, only what
-is near the view is rendered, and rows that were drawn are kept. Follows the end while the user is there, and never
-moves the view when they are not.
-"""
+"""The conversation: a column of turns and notices, the block cursor over them, and what is selected in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.binding import BindingType
 from textual.content import Content
-from textual.geometry import Offset, Region, Size
+from textual.geometry import Offset, Region
 from textual.message import Message
 from textual.selection import SELECT_ALL, Selection
 from textual.strip import Strip
-from textual.visual import Visual
-from textual.widget import Widget
 
 from tui.chat import Answer, Chat, Turn
 from tui.keys import reading_bindings
+from tui.markdown.document import Part
 from tui.thumbs import is_picture
 from tui.trace import Decode
 from tui.widgets.answer_view import AnswerView, View
-from tui.widgets.entries import ROWS, Column, Entry
-from tui.widgets.line_view import PAD, LineView
-from tui.widgets.pointing import Pointing
+from tui.widgets.block_cursor import BlockCursor
+from tui.widgets.entries import ROWS, Entry
+from tui.widgets.entry_view import EntryView
+from tui.widgets.line_view import PAD
 from tui.widgets.user_view import UserView
-from tui.widgets.window import MARGIN
 
 if TYPE_CHECKING:
     from PIL import Image
 
 
-class Transcript(Pointing, LineView, can_focus=True):
+class Transcript(EntryView, can_focus=True):
     """Shows a `Chat`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*reading_bindings()]
-
-    DEFAULT_CSS = """
-    Transcript {
-        height: 1fr;
-        overflow-x: hidden;
-        scrollbar-size-vertical: 1;
-        scrollbar-color: $panel;
-    }
-    """
-
-    class Scrolled(Message):
-        """The view moved, by the user or by growing text."""
 
     class Pictured(Message):
         """A turn with pictures came near the view: small ones may be shown under their lines."""
@@ -60,35 +40,30 @@ class Transcript(Pointing, LineView, can_focus=True):
             super().__init__()
             self.turn = turn
 
+    class Unpointed(Message):
+        """The block cursor went away while the conversation had the keyboard."""
+
+    class CopyWanted(Message):
+        """The user wants `text` in the clipboard; it may be empty."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class TurnWanted(Message):
+        """The user wants to `edit` a turn, answer it `again`, see its next `branch`, or `inspect` it at `part`."""
+
+        def __init__(self, what: str, turn: Turn, part: Part | None = None) -> None:
+            super().__init__()
+            self.what, self.turn, self.part = what, turn, part
+
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view = View.SOURCE
         self.decode: Decode | None = None
         self.model = ""
         """Whose tokens `decode` understands."""
-        self.following = True
-        """Whether the view stays at the end."""
-        self.column = Column(self._dress)
-        self._holding = False
-        """Whether the view is being moved by the program."""
-
-    # Following --------------------------------------------------------------------------------------------------------
-
-    def anchor(self, anchor: bool = True) -> None:
-        """Follow the end from now on."""
-        self.following = anchor
-        self._settle()
-
-    def release_anchor(self) -> None:
-        """Textual says so before each scrolling; whether the end is still followed is seen from where that leads."""
-
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        super().watch_scroll_y(old_value, new_value)
-        if not self._holding:
-            self.following = new_value >= self.max_scroll_y
-            if not self.column.exact(new_value, self.size.height, MARGIN):
-                self._settle()
-        self.post_message(self.Scrolled())
+        self._cursor = BlockCursor(self.column, self.reveal)
 
     # What it shows ----------------------------------------------------------------------------------------------------
 
@@ -113,39 +88,39 @@ class Transcript(Pointing, LineView, can_focus=True):
         if entry is not None:
             self._take_out(entry)
 
-    def tell(self, text: Content, id: str = "") -> None:
+    def add_notice(self, text: Content, id: str = "") -> None:
         """Say something that is no turn, at the end, and go there; one with an id is said in its place."""
-        if not (id and self.retell(id, text)):
+        if not (id and self.update_notice(id, text)):
             self.column.append(Entry(notice=text, id=id))
             self.anchor()
             self.refresh()
 
-    def retell(self, id: str, text: Content) -> bool:
+    def update_notice(self, id: str, text: Content) -> bool:
         """Say another text in the place of one that has this id; whether there was one."""
-        entry = self._told(id)
+        entry = self._notice(id)
         if entry is not None:
             entry.notice = text
-            self._changed(entry)
+            self.changed(entry)
         return entry is not None
 
-    def told(self, id: str) -> bool:
+    def has_notice(self, id: str) -> bool:
         """Whether something with this id stands there."""
-        return self._told(id) is not None
+        return self._notice(id) is not None
 
-    def dismiss(self, id: str) -> None:
+    def remove_notice(self, id: str) -> None:
         """Take what has this id off the screen, if it is there."""
-        entry = self._told(id)
+        entry = self._notice(id)
         if entry is not None:
             self._take_out(entry)
 
-    def _told(self, id: str) -> Entry | None:
+    def _notice(self, id: str) -> Entry | None:
         return next((entry for entry in self.column if entry.id == id), None)
 
     def _take_out(self, entry: Entry) -> None:
-        if self._at is not None and self._at[0] is entry:
+        if self._cursor.is_in(entry):
             self.unpoint()
         self.column.remove(entry)
-        self._settle()
+        self.settle()
         self.refresh()
 
     def decoder(self, answer: Answer) -> Decode | None:
@@ -157,7 +132,7 @@ class Transcript(Pointing, LineView, can_focus=True):
         entry = self.column.of(turn)
         return entry.answer if entry is not None else None
 
-    def _dress(self, entry: Entry) -> None:
+    def materialise(self, entry: Entry) -> None:
         assert entry.turn is not None
         entry.user = UserView(entry.turn.user, entry.turn.images)
         entry.answer = AnswerView(entry.turn.answer, self.view, self.decoder(entry.turn.answer))
@@ -176,7 +151,7 @@ class Transcript(Pointing, LineView, can_focus=True):
         before = entry.rows
         self.column.grown(entry)
         if entry.rows != before:
-            self._settle()
+            self.settle()
         start = self.column.starts[self.column.entries.index(entry)] + first - self.scroll_offset.y
         if start < self.size.height:
             self.refresh(Region(0, max(0, start), self.size.width, self.size.height - max(0, start)))
@@ -189,7 +164,7 @@ class Transcript(Pointing, LineView, can_focus=True):
         for entry in self.column:
             if entry.answer is not None and entry.answer.show(view):
                 entry.width = 0
-        self._settle()
+        self.settle()
         self.refresh()
 
     def toggle_thought(self, turn: Turn) -> None:
@@ -197,32 +172,39 @@ class Transcript(Pointing, LineView, can_focus=True):
         entry = self.column.of(turn)
         if entry is not None and entry.answer is not None:
             entry.answer.toggle_thought()
-            self._changed(entry)
+            self.changed(entry)
         elif entry is not None:
             entry.unfolded = not entry.unfolded
+
+    def toggle_last_thought(self) -> bool:
+        """The same for the last answer that has some; whether there was one."""
+        entries = reversed(self.column.entries)
+        turn = next((e.turn for e in entries if e.turn is not None and e.turn.answer.thought_ranges), None)
+        if turn is not None:
+            self.toggle_thought(turn)
+        return turn is not None
 
     def toggle_message(self, turn: Turn) -> None:
         """Unfold or fold what the user said."""
         entry = self.column.of(turn)
         if entry is not None and entry.user is not None and entry.user.toggle():
-            self._changed(entry)
+            self.changed(entry)
 
     def show_images(self, turn: Turn) -> None:
         """What a turn's pictures are was found out."""
         entry = self.column.of(turn)
         if entry is not None and entry.user is not None and entry.user.show_images(turn.images):
-            self._changed(entry)
+            self.changed(entry)
             self._picture(turn)
 
     def _picture(self, turn: Turn) -> None:
-        # In a layout the sender would be the screen, and what a screen sends never reaches the app.
-        self.post_message(self.Pictured(turn).set_sender(self))
+        self.post_message(self.Pictured(turn))
 
     def show_thumbs(self, turn: Turn, thumbs: tuple[Image.Image | None, ...]) -> None:
         """Small pictures of those that a message names."""
         entry = self.column.of(turn)
         if entry is not None and entry.user is not None and entry.user.show_thumbs(thumbs):
-            self._changed(entry)
+            self.changed(entry)
 
     def reveal(self, turn: Turn, row: int | None = None) -> None:
         """Bring a turn into view, from its beginning, or from a row of its answer."""
@@ -240,92 +222,62 @@ class Transcript(Pointing, LineView, can_focus=True):
         else:
             self.scroll_to(y=at, animate=False)
 
-    # Where it is ------------------------------------------------------------------------------------------------------
+    # The block cursor -------------------------------------------------------------------------------------------------
 
     @property
-    def text_width(self) -> int:
-        """Columns for the text of an answer."""
-        return max(1, self.scrollable_content_region.width - 2 * PAD)
+    def pointed(self) -> tuple[Turn, Part | None] | None:
+        """The turn under the block cursor, and the part of its answer; None is what the user said."""
+        return self._cursor.at
 
-    def _changed(self, entry: Entry) -> None:
-        self.column.changed(entry)
-        self._settle()
+    def step(self, by: int) -> bool:
+        """Move the block cursor; whether there was somewhere to go."""
         self.refresh()
+        return self._cursor.step(by)
 
-    def _settle(self) -> None:
-        """Render what is near the view; what is in view stays where it is."""
-        if not self.size:
-            return
-        place = self.column.place(self.scroll_y)
-        height = self.size.height
-        self._reach(lambda: self.column.height - height if self.following else self.column.row(place))
-        with self._hold():
-            y = self.max_scroll_y if self.following else min(self.column.row(place), self.max_scroll_y)
-            self.scroll_target_y = self.scroll_y = max(0, y)
+    def unpoint(self) -> bool:
+        """Take the block cursor off; whether it was there."""
+        was = self._cursor.leave()
+        if was:
+            self.refresh()
+            if self.has_focus:
+                self.post_message(self.Unpointed())
+        return was
 
-    def _reach(self, top: Callable[[], float]) -> None:
-        for _ in range(3):  # a scrollbar that appears takes a column, and so other rows begin
-            self.column.resize(self.text_width)
-            self.column.render(top, self.size.height, MARGIN)
-            size = Size(self.size.width, self.column.height)
-            if size == self.virtual_size and self.column.width == self.text_width:
-                break
-            # A layout of the screen, which a change of this attribute would bring, has nothing to do.
-            self.set_reactive(Widget.virtual_size, size)  # pyright: ignore[reportArgumentType] (untyped descriptor)
-            with self._hold():
-                self._scroll_update(size)
+    def on_blur(self) -> None:
+        if self.app.screen is self.screen:
+            self.unpoint()
 
-    @contextmanager
-    def _hold(self) -> Iterator[None]:
-        """What moves the view inside is not the user."""
-        before, self._holding = self._holding, True
-        try:
-            yield
-        finally:
-            self._holding = before
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Without the block cursor its keys are no keys of it: a letter is text, and goes where text goes."""
+        return self.pointed is not None if action.startswith("block") else super().check_action(action, parameters)
 
-    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
-        with self._hold():
-            resized = super()._size_updated(size, virtual_size, container_size, layout)
-        if resized or self.column.width != self.text_width:
-            self._settle()
-        return resized
+    def action_block(self, by: int) -> None:
+        self.step(by)
 
-    def watch_show_vertical_scrollbar(self) -> None:
-        self._settle()
+    def action_block_copy(self, whole: bool = False) -> None:
+        assert self.pointed is not None
+        turn, part = self.pointed
+        view = self.answer(turn)
+        block = view.source(part) if view is not None and part is not None else turn.user
+        self.post_message(self.CopyWanted(turn.answer.reply if whole else block))
+
+    def action_block_fold(self) -> None:
+        assert self.pointed is not None
+        turn, part = self.pointed
+        if part is None:
+            self.toggle_message(turn)
+        else:
+            self.toggle_thought(turn)
+
+    def action_block_do(self, what: str) -> None:
+        assert self.pointed is not None
+        self.post_message(self.TurnWanted(what, *self.pointed))
 
     # Drawing ----------------------------------------------------------------------------------------------------------
 
-    def paint_line(self, y: int) -> Strip:
-        found = self.column.at(self.scroll_offset.y + y)
-        return Strip.blank(self.size.width, self.base) if found is None else self._over(*found, self._drawn(*found))
-
-    def render_line(self, y: int) -> Strip:
-        row = self.scroll_offset.y + y
-        found = self.column.at(row)
-        last = self.column.entries[-1].key(ROWS - 1) if self.column.entries and row else 0
-        return self.paint_line(y).apply_offsets(0, last if found is None else found[0].key(found[1]))
-
-    def _drawn(self, entry: Entry, row: int) -> Strip:
-        strip = entry.strips.get(row)
-        if strip is None:
-            width = self.size.width
-            if entry.notice is None:
-                strip = entry.strips[row] = self.draw(entry.line(row), width)
-            else:
-                self._draw_notice(entry, entry.notice, width)
-                strip = entry.strips.get(row) or Strip.blank(width, self.base)
-        return strip
-
-    def _draw_notice(self, entry: Entry, notice: Content, width: int) -> None:
-        style = self.get_visual_style("line--notice")
-        text = Visual.to_strips(self, notice, max(1, self.text_width - 4), None, style, apply_selection=False)
-        for row, strip in enumerate(self.boxed(text, self.text_width + 2 * PAD)):
-            entry.strips[row] = strip.adjust_cell_length(width, self.base)
-
-    def _over(self, entry: Entry, row: int, strip: Strip) -> Strip:
+    def mark(self, entry: Entry, row: int, strip: Strip) -> Strip:
         """A row with the block cursor and the selection on it."""
-        if self.is_pointed(entry, row):
+        if self._cursor.covers(entry, row):
             strip = self.marked(strip, "pointed")
         selection = self.screen.selections.get(self)
         span = selection.get_span(entry.key(row)) if selection is not None else None
@@ -333,14 +285,6 @@ class Transcript(Pointing, LineView, can_focus=True):
             return strip
         end = len(strip.text.rstrip())
         return self.marked(strip, "selection", max(PAD, span[0]), end if span[1] == -1 else min(end, span[1]))
-
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self.forget_styles()
-
-    def forget_styles(self) -> None:
-        super().forget_styles()
-        self.column.forget_strips()
 
     # Selection --------------------------------------------------------------------------------------------------------
 
@@ -360,14 +304,14 @@ class Transcript(Pointing, LineView, can_focus=True):
     def _picked(self, entry: Entry, selection: Selection) -> str:
         if entry.turn is not None and (entry.answer is None or entry.width != self.column.width):
             entry = Entry(entry.turn, serial=entry.serial, unfolded=entry.unfolded)  # far away: only to be read
-            self._dress(entry)
+            self.materialise(entry)
             entry.measure(self.column.width)
         out = ""
         for row in range(entry.said):
             span = selection.get_span(entry.key(row))
             if span is not None and not (entry.notice is None and is_picture(entry.line(row))):
                 line = entry.line(row) if entry.notice is None else None
-                text = line.text if line is not None else self._drawn(entry, row).text[PAD:].rstrip()
+                text = line.text if line is not None else self.drawn(entry, row).text[PAD:].rstrip()
                 start, end = max(0, span[0] - PAD), max(0, span[1] - PAD) if span[1] != -1 else None
                 out += (line.joint if line is not None else "\n") * bool(out) + text[start:end]
         return out.strip("\n")

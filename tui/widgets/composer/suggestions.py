@@ -8,17 +8,17 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine.chat.terminal_safe import clean, one_line
-from tui.completion import Candidate
+from tui.commands.completion import Candidate
 
 ROWS = 8
 LABEL = 34
 
 
-class Suggest(Static):
+class Suggestions(Static):
     """A short list with one marked line; hidden when there is nothing to say."""
 
     DEFAULT_CSS = """
-    Suggest {
+    Suggestions {
         display: none; height: auto; max-height: 8; padding: 0 2; color: $foreground 80%;
         &.-on { display: block; }
     }

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from engine import config as declared
 from engine.chat.terminal_safe import one_line
 from engine.config import about
 from tui import presets, settings
+from tui.commands.host import Choice, Host
 
-if TYPE_CHECKING:
-    from tui.commands import Host
-
-Choice = tuple[str, str]
-"""(what the words could become, a note on it)."""
 EFFORTS = declared.words(settings.find("effort"))
 SWITCH = {"on": True, "off": False, "auto": None}
 
 
 def set_(host: Host, words: str) -> str:
-    controller = host.controller
+    session = host.session
     first, _, rest = words.partition(" ")
-    session = first == "session"
-    name, _, value = (rest.strip() if session else words).replace("=", " ", 1).partition(" ")
+    for_session = first == "session"
+    name, _, value = (rest.strip() if for_session else words).replace("=", " ", 1).partition(" ")
     if name == "logprobs":
-        controller.logprobs = min(int(value), 20) if value.strip().isdigit() else None
-        return f"logprobs is {controller.logprobs} from the next answer on."
+        session.logprobs = min(int(value), 20) if value.strip().isdigit() else None
+        return f"logprobs is {session.logprobs} from the next answer on."
     if name and value.strip():
-        return settings.put(controller, name, value, session)
-    rows = settings.rows(controller.effective, controller.chat.system)
+        return settings.put(session, name, value, for_session)
+    rows = settings.rows(session.effective, session.chat.system)
     if not name:
         return "\n".join(line(row) for row in rows if row.group in settings.NOW)
     row = next(row for row in rows if row.name == settings.find(name).name.replace("_", "-"))
@@ -50,7 +45,7 @@ def set_choices(host: Host, words: str) -> Sequence[Choice]:
     prefix = "session " if words.startswith("session ") else ""
     name, space, _ = words.removeprefix(prefix).partition(" ")
     if not space:
-        rows = [r for r in settings.rows(host.controller.effective) if not prefix or r.group in settings.NOW]
+        rows = [r for r in settings.rows(host.session.effective) if not prefix or r.group in settings.NOW]
         names = [(f"{prefix}{r.name} ", f"{one_line(r.value) or 'empty'}{decided(r)} · {r.help}") for r in rows]
         return names if prefix else [*names, ("session ", "not kept in the file")]
     setting = next((s for s in declared.settings() if s.name == name.replace("-", "_")), None)
@@ -66,19 +61,19 @@ def set_choices(host: Host, words: str) -> Sequence[Choice]:
 
 
 def preset(host: Host, words: str) -> str:
-    controller = host.controller
+    session = host.session
     verb, _, name = words.partition(" ")
     match verb:
         case "" | "list":
-            return presets.listing(controller)
+            return presets.listing(session)
         case "none" if not name:
-            return presets.leave(controller)
+            return presets.leave(session)
         case "save":
-            return presets.save(controller, name.strip())
+            return presets.save(session, name.strip())
         case "delete":
-            return presets.delete(controller, name.strip())
+            return presets.delete(session, name.strip())
         case _:
-            return presets.use(controller, words)
+            return presets.use(session, words)
 
 
 def preset_choices(host: Host, words: str) -> Sequence[Choice]:
@@ -89,7 +84,7 @@ def preset_choices(host: Host, words: str) -> Sequence[Choice]:
 
 
 async def system(host: Host, words: str) -> str:
-    chat = host.controller.chat
+    chat = host.session.chat
     if words == "edit":
         text = await host.edit_text(chat.system)
         if text is None or text == chat.system:
@@ -108,13 +103,13 @@ def system_choices(host: Host, words: str) -> Sequence[Choice]:
 
 
 def think(host: Host, words: str) -> str:
-    controller = host.controller
-    config, engine = controller.effective, controller.engine
+    session = host.session
+    config, engine = session.effective, session.engine
     word = words.lower()
     if word in SWITCH:
-        settings.decide(controller, "thinking", SWITCH[word], settings.SESSION if word != "auto" else None)
+        settings.decide(session, "thinking", SWITCH[word], settings.SESSION if word != "auto" else None)
     elif word in EFFORTS:
-        settings.decide(controller, "effort", word, settings.SESSION)
+        settings.decide(session, "effort", word, settings.SESSION)
     elif words:
         return f"/think takes {', '.join([*SWITCH, *EFFORTS])}, not “{one_line(words)}”."
     else:

@@ -9,10 +9,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from engine.chat.terminal_safe import one_line
-from tui import commands, files
+from tui import files
+from tui.commands import registry
+from tui.commands.host import Choice, Host
 
 MOST = 50
 FRESH_S = 10.0
@@ -55,14 +56,14 @@ class Project:
         return files.match(word, self._names, MOST)
 
 
-def candidates(host: Any, before: str, project: Project) -> list[Candidate]:
+def candidates(host: Host, before: str, project: Project) -> list[Candidate]:
     """For the line up to the cursor. `before` is the whole message when that is one line."""
     begun = files.begun(before)
     if begun is not None:
         return _files(begun, project)
     if before.startswith("/") and not before.startswith("//"):
         name, space, words = before[1:].partition(" ")
-        return _words(host, name, words.lstrip()) if space else _commands(before)
+        return _words(host, name, words.lstrip()) if space else _commands(host, before)
     return []
 
 
@@ -86,19 +87,16 @@ def _files(begun: tuple[int, str], project: Project) -> list[Candidate]:
     return [] if exact else out
 
 
-def _commands(before: str) -> list[Candidate]:
-    found = commands.complete(before)
-    return [
-        Candidate(0, f"/{c.name} " if c.words else f"/{c.name}", f"/{c.name} {c.words}".rstrip(), c.help, not c.words)
-        for c in found
-    ]
+def _commands(host: Host, before: str) -> list[Candidate]:
+    found = registry.complete(host, before)
+    return [Candidate(0, f"/{c.name} " if c.words else f"/{c.name}", c.usage, c.help, not c.words) for c in found]
 
 
-def _words(host: Any, name: str, words: str) -> list[Candidate]:
-    command = commands.find(name)
+def _words(host: Host, name: str, words: str) -> list[Candidate]:
+    command = registry.find(name)
     if command is None or command.words_of is None:
         return []
-    possible: Sequence[tuple[str, str]] = command.words_of(host, words)
+    possible: Sequence[Choice] = command.words_of(host, words)
     low = words.lower()
     fits = [p for p in possible if p[0].lower().startswith(low)] or [p for p in possible if low and low in p[0].lower()]
     if [text for text, _ in fits] == [words]:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from engine.chat.images import EXTENSIONS
 from engine.chat.terminal_safe import one_line
 from engine.hub.catalog import catalog
 from tui import export, files
+from tui.commands.host import Choice, Host
 
-if TYPE_CHECKING:
-    from tui.commands import Host
-
-Choice = tuple[str, str]
 MOST_CHATS = 30
 
 
@@ -24,37 +20,42 @@ def fixed(*words: str) -> Callable[[Host, str], Sequence[Choice]]:
 
 def drafters(host: Host, words: str) -> Sequence[Choice]:
     """Those that can run; the others are in the list of the command itself."""
-    controller = host.controller
-    current = controller.drafter
-    return [(d.name, "in use" if d.name == current else str(d.source)) for d in controller.drafters if d.available]
+    session = host.session
+    current = session.drafter
+    return [(d.name, "in use" if d.name == current else str(d.source)) for d in session.drafters if d.available]
 
 
 def models(host: Host, words: str) -> Sequence[Choice]:
     """The loaded ones of before, then those of the catalog."""
-    recent: list[str] = getattr(host, "recent", [])
     known = {card.id: card.title for card in catalog().cards}
     verbs = [("unload", "give its memory back"), ("stop", "end a download or a load")]
-    return [*((name, "recent") for name in recent), *((n, t) for n, t in known.items() if n not in recent), *verbs]
+    return [
+        *((name, "recent") for name in host.recent),
+        *((n, t) for n, t in known.items() if n not in host.recent),
+        *verbs,
+    ]
 
 
 def arms(host: Host, words: str) -> Sequence[Choice]:
     """Drafters for a race, after the ones that are written."""
     before, comma, _ = words.rpartition(",")
     taken = before.split(",")
-    return [(f"{before}{comma}{d.name}", "") for d in host.controller.drafters if d.available and d.name not in taken]
+    return [(f"{before}{comma}{d.name}", "") for d in host.session.drafters if d.available and d.name not in taken]
 
 
 def chats(host: Host, words: str) -> Sequence[Choice]:
     """Beginnings of ids, newest first."""
-    rows = host.store.list(MOST_CHATS) if host.store is not None else []
+    store = host.library.store
+    rows = store.list(MOST_CHATS) if store is not None else []
     return [(row.id[:8], one_line(row.name)) for row in rows]
 
 
 def themes(host: Host, words: str) -> Sequence[Choice]:
-    known: Any = getattr(host, "known_themes", None)
-    own = {name: theme.title for name, theme in known.themes.items()} if known is not None else {}
-    others: list[str] = sorted(set(getattr(host, "available_themes", {})) - set(own))
-    return [*own.items(), *((name, "") for name in others)]
+    return [*host.full.themes.items()] if host.full is not None else []
+
+
+def panels(host: Host, words: str) -> Sequence[Choice]:
+    return [(id, "") for id in host.full.panels] if host.full is not None else []
 
 
 def pictures(host: Host, words: str) -> Sequence[Choice]:
@@ -65,7 +66,7 @@ def pictures(host: Host, words: str) -> Sequence[Choice]:
 
 def written(host: Host, words: str) -> Sequence[Choice]:
     """A name for an export: the title of the chat, in each form."""
-    title = "-".join(one_line(host.controller.chat.name).lower().split())[:40]
+    title = "-".join(one_line(host.session.chat.name).lower().split())[:40]
     stem = "".join(c for c in title if c.isalnum() or c in "-_") or "chat"
     begun = words.rpartition(".")[0] or words or stem
     return [(f"{begun}.{kind}", export.WORDS[kind]) for kind in export.FORMATS]

@@ -20,10 +20,10 @@ from textual.widgets import TextArea
 from textual.widgets.text_area import Selection
 
 from engine.chat.terminal_safe import clean, one_line
-from tui.chips import Chips
 from tui.graphemes import next_boundary, previous_boundary
 from tui.history import Form, History, Search
 from tui.keys import message_keys, pretty
+from tui.widgets.composer.paste_chips import Chips
 
 NEWLINE = "ctrl+j"
 CHOOSING = frozenset({"up", "down", "tab", "enter"})
@@ -36,11 +36,11 @@ SETTLE = 0.04
 """How long an Enter in a burst waits for more: if more comes, it was a pasted newline."""
 
 
-class Composer(TextArea):
+class ComposerTextArea(TextArea):
     """A message being written."""
 
     DEFAULT_CSS = """
-    Composer {
+    ComposerTextArea {
         height: auto;
         min-height: 3;
         max-height: 12;
