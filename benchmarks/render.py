@@ -35,7 +35,7 @@ from engine.types import Round, Tokens
 
 if TYPE_CHECKING:
     from tui.app import ChatApp
-    from tui.chat import Chat
+    from tui.conversation.chat import Chat
 
 BUCKET = 500
 SHORT = 24
@@ -180,7 +180,7 @@ def paced(args: argparse.Namespace, drew: threading.Event) -> Any:
 def conversation(turns: int) -> Chat:
     """Finished turns, each of a hundred tokens."""
     from tests.tui.fakes import script
-    from tui.chat import Chat, Status, Turn
+    from tui.conversation.chat import Chat, Status, Turn
 
     chat = Chat()
     for n in range(turns):

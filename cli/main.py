@@ -100,9 +100,11 @@ def _chat(argv: list[str]) -> int:
             complain(offered, 0)
         elif offered:  # the app shows notes when it has drawn itself
             config = replace(config, notes=(*config.notes, offered))
-    from tui.app import run as chat
     from tui.options import Options
 
-    return chat(
-        Options(config, theme=args.theme, plain=args.plain, resume=args.resume, continue_last=args.continue_last)
-    )
+    options = Options(config, theme=args.theme, resume=args.resume, continue_last=args.continue_last)
+    if args.plain or os.environ.get("TERM", "") in ("", "dumb"):
+        from tui.plain.chat import run as chat
+    else:
+        from tui.app import run as chat
+    return chat(options)

@@ -34,8 +34,7 @@ from server.api.chat_completions import request as chat_completions
 from server.api.responses import request as responses
 from server.errors import ApiError
 from server.settings import Settings
-from tui.controller import Controller
-from tui.race import question
+from tui.conversation.session import ChatSession
 
 ROOT = Path(__file__).parents[1]
 RECOMMENDED = {"temperature": 1.3, "top_p": 0.95, "top_k": 40, "min_p": 0.01, "repetition_penalty": 1.4}
@@ -64,28 +63,28 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         yield engine
 
 
-def answered(controller: Controller, turn: Any) -> str:
+def answered(session: Controller, turn: Any) -> str:
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    controller.submit(turn, events.put)
-    while controller.busy:
-        controller.apply(events.get(timeout=60))
+    session.submit(turn, events.put)
+    while session.busy:
+        session.apply(events.get(timeout=60))
     assert not turn.answer.error
     return turn.answer.text
 
 
 def in_app(engine: Engine, **decided: Any) -> Controller:
-    controller = Controller(Config().over({"max_tokens": TOKENS, **decided}, "test"))
-    controller.engine = engine
-    return controller
+    session = ChatSession(Config().over({"max_tokens": TOKENS, **decided}, "test"))
+    session.engine = engine
+    return session
 
 
 # What is decided ------------------------------------------------------------------------------------------------------
 
 
 def test_one_seed_gives_one_text_in_the_app_on_the_command_line_and_over_http(engine: Engine) -> None:
-    controller = in_app(engine, seed=7)
-    said = answered(controller, controller.begin(PROMPT))
-    assert said not in ("", answered(controller, in_app_greedy(engine, controller)))
+    session = in_app(engine, seed=7)
+    said = answered(session, session.begin(PROMPT))
+    assert said not in ("", answered(session, in_app_greedy(engine, session)))
 
     config = settings.read({"seed": "7", "max_tokens": str(TOKENS)}, Path("/nowhere"), {})
     request = make_request(engine, config, PROMPT, []).request
@@ -107,19 +106,19 @@ def test_one_seed_gives_one_text_in_the_app_on_the_command_line_and_over_http(en
     assert (response["temperature"], response["top_p"]) == (1.3, 0.95), "the answer says how it was sampled"
 
 
-def in_app_greedy(engine: Engine, controller: Controller) -> Any:
+def in_app_greedy(engine: Engine, session: Controller) -> Any:
     """Another turn, by a law that somebody decided."""
-    controller.config = controller.config.over({"temperature": 0.0, "repetition_penalty": 1.0}, "test")
-    return controller.again(controller.chat.turns[-1])
+    session.config = session.config.over({"temperature": 0.0, "repetition_penalty": 1.0}, "test")
+    return session.again(session.chat.turns[-1])
 
 
 def test_the_plain_arm_of_a_race_is_the_next_regeneration(engine: Engine) -> None:
-    controller = in_app(engine, seed=11, thinking=True, effort="high")
-    answered(controller, controller.begin(PROMPT))
-    request = question(controller)
+    session = in_app(engine, seed=11, thinking=True, effort="high")
+    answered(session, session.begin(PROMPT))
+    request = session.question()
     arm = race(engine, replace(request, remember=False), ["none", "lookup"]).arms[0]
-    turn = controller.again(controller.chat.turns[-1])
-    assert arm.text == answered(controller, turn)
+    turn = session.again(session.chat.turns[-1])
+    assert arm.text == answered(session, turn)
     assert turn.answer.asked is not None
     assert (list(turn.answer.asked.ids), turn.answer.asked.sampling) == (list(request.prompt), request.sampling)
     assert {name: getattr(request.sampling, name) for name in RECOMMENDED} == RECOMMENDED
@@ -129,11 +128,11 @@ def test_a_race_asks_for_the_effort_of_its_chat(engine: Engine, monkeypatch: pyt
     asked: list[dict[str, Any]] = []
     prompt = engine.format.prompt
     monkeypatch.setattr(engine.format, "prompt", lambda m, **how: asked.append(how) or prompt(m, **how))
-    controller = in_app(engine, thinking=True, effort="high")
-    turn = controller.begin(PROMPT)
-    answered(controller, turn)
-    question(controller)
-    question(controller, "And another?")
+    session = in_app(engine, thinking=True, effort="high")
+    turn = session.begin(PROMPT)
+    answered(session, turn)
+    session.question()
+    session.question("And another?")
     assert asked == [{"thinking": True, "effort": "high"}] * 3
 
 

@@ -18,18 +18,19 @@ from textual.driver import Driver
 
 import themes
 from engine import paths
-from tui import clipboard, crash, prefs, preview
-from tui.controller import ChatSession
+from tui.conversation.input_history import History
 from tui.conversation.library import ChatLibrary
-from tui.history import History
+from tui.conversation.session import ChatSession
 from tui.keys import app_bindings
 from tui.options import Options
-from tui.prefs import Preferences
 from tui.screens.chat import ChatScreen
 from tui.screens.chat_host import ChatHost
 from tui.screens.services import Services
-from tui.terminal_input import Wheel
-from tui.terminal_input import driver as filtered
+from tui.settings import preferences
+from tui.settings.preferences import Preferences
+from tui.terminal import clipboard, crash, image_protocol
+from tui.terminal.input_filter import Wheel
+from tui.terminal.input_filter import driver as filtered
 from tui.theme import ANSI, defaults, to_textual
 
 log = logging.getLogger("dspark.tui")
@@ -53,15 +54,15 @@ class ChatApp(App[int]):
 
     def __init__(self, options: Options, history: History | None = None) -> None:
         self.no_color = bool(os.environ.get("NO_COLOR"))
-        self.wishes = prefs.wishes(paths.settings_file())
+        self.wishes = preferences.wishes(paths.settings_file())
         self._themes = themes.load(paths.config() / "themes")
         super().__init__(ansi_color=True if self.no_color else None)
-        preferences = Preferences(paths.state() / "app.json", write=not self.no_color)
+        kept = Preferences(paths.state() / "app.json", write=not self.no_color)
         self.session = ChatSession(options.config)
         self.session.chat.system = options.config.system
         self.library = ChatLibrary(self.session)
         self.services = Services(
-            options, self.session, self.library, history or History(), preferences, self.wishes, self._themes,
+            options, self.session, self.library, history or History(), kept, self.wishes, self._themes,
             self.no_color,
         )  # fmt: skip
         for theme in self._themes.themes.values():
@@ -69,7 +70,7 @@ class ChatApp(App[int]):
         self.set_keymap(self.wishes.keys)
         self.crash_note = ""
         self._quit_at = 0.0
-        wanted = options.theme or preferences.theme or themes.DEFAULT
+        wanted = options.theme or kept.theme or themes.DEFAULT
         self.theme = ANSI if self.no_color else wanted if wanted in self.available_themes else themes.DEFAULT
 
     def get_default_screen(self) -> ChatScreen:
@@ -135,17 +136,11 @@ class ChatApp(App[int]):
 
 def run(options: Options) -> int:
     """Run the app until the user leaves; the exit code."""
-    from tui.stderr_guard import stderr_to
-
-    if options.plain or os.environ.get("TERM", "") in ("", "dumb"):
-        from tui.plain import run as run_plain
-
-        return run_plain(options)
-    preview.prepare()
+    image_protocol.prepare()
     sys.setswitchinterval(SWITCH)
     crash.log_to(paths.state() / "dspark.log")
     app = ChatApp(options, History(paths.state() / "history.jsonl"))
-    with stderr_to(paths.state() / "stderr.log"):
+    with crash.stderr_to(paths.state() / "stderr.log"):
         code = app.run(mouse=app.wishes.mouse == "on")
     app.library.close()
     engine = app.session.engine

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from textual.binding import Binding
+from textual.binding import ActiveBinding, Binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +141,13 @@ def leaving_bindings() -> list[Binding]:
 def reading_bindings() -> list[Binding]:
     """For the transcript, which has the keyboard while the block cursor is on."""
     return _bindings(READING)
+
+
+def in_order(active: Mapping[str, ActiveBinding], top: bool) -> dict[str, ActiveBinding]:
+    """What works, in the order of the footer; below another screen only what leads back or out."""
+    order = {id: at for at, id in enumerate(FOOTER)}
+    found = [(key, it) for key, it in active.items() if top or it.binding.id in (*EVERYWHERE, "stop")]
+    return dict(sorted(found, key=lambda item: order.get(item[1].binding.id or "", len(order))))
 
 
 def message_keys(mapped: Mapping[str, str]) -> dict[str, str]:

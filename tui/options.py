@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.config import Config
-from tui.engine_port import Loader
-from tui.model_port import ModelsLike
+from tui.engine_api import Loader, ModelsLike
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +14,6 @@ class Options:
 
     config: Config
     theme: str | None = None
-    plain: bool = False
-    """Line by line instead of full-screen widgets."""
     marks: bool = False
     """In the plain mode, show sources by brackets instead of colour."""
     resume: str | None = None

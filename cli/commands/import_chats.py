@@ -16,9 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tui import importer
-    from tui.stats import counted
-    from tui.store import Store
+    from tui.conversation import importer
+    from tui.conversation.stats import counted
+    from tui.conversation.store import Store
 
     code = 0
     store = Store(paths.data() / "chats.db")

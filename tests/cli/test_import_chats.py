@@ -8,7 +8,7 @@ import pytest
 
 from cli.main import main
 from engine import paths
-from tui.store import Store
+from tui.conversation.store import Store
 
 
 def test_chats_are_imported_and_can_be_resumed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from cli.progress import Reporter
 from engine.errors import Cancelled
 from engine.hub import Progress
-from tui import engine_port
+from tui import engine_api
 
 STEPS = [
     Progress("find", text="smol"),
@@ -32,7 +32,7 @@ def test_a_note_is_said_as_it_is_and_what_takes_no_time_is_not_said() -> None:
     assert out.getvalue().splitlines() == [*SAID, "measuring this machine, 10 %"]
 
     told: list[str] = []
-    listener = engine_port.told(lambda progress: told.append(progress.text))
+    listener = engine_api.told(lambda progress: told.append(progress.text))
     for step in STEPS:
         listener(step)
     assert list(dict.fromkeys(told)) == [*SAID, "measuring this machine, 10 %"]
@@ -41,4 +41,4 @@ def test_a_note_is_said_as_it_is_and_what_takes_no_time_is_not_said() -> None:
 @pytest.mark.parametrize("step", [Progress("load", text="smol"), Progress("note", text="checking the model")])
 def test_a_load_ends_between_two_of_its_steps(step: Progress) -> None:
     with pytest.raises(Cancelled, match=r"^Loading was stopped\.$"):
-        engine_port.told(lambda _: None, lambda: True)(step)
+        engine_api.told(lambda _: None, lambda: True)(step)

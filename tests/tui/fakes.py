@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.chat.reasoning import THINK, ThinkSplitter
 from engine.types import Event, Failed, Finished, Piece, Prefilled, Request, Round, Source, Tokens, Usage
-from tui.engine_port import Listener, Progress
+from tui.engine_api import Listener, Progress
 
 
 @dataclass

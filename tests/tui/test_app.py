@@ -18,11 +18,11 @@ from tests.tui.album import settle
 from tests.tui.drive import ask, running, shown, type_text, wait_until
 from tests.tui.fakes import FakeDrafter, FakeEngine, script
 from tui.app import ChatApp
-from tui.chat import Status
-from tui.engine_port import Progress
+from tui.conversation.chat import Status
+from tui.engine_api import Progress
 from tui.options import Options
-from tui.widgets.answer_view import View
-from tui.widgets.transcript import Transcript
+from tui.widgets.transcript.answer import View
+from tui.widgets.transcript.view import Transcript
 
 NASTY = [
     *("[/foo]", "[bold", "[a](b)", "[red]x[/red]", "[@click=app.quit]x[/]", "[[", "]]", "[/]", "[$primary]", "\\[x]"),
@@ -424,7 +424,7 @@ def test_where_the_model_needs_the_cores_that_draw_there_are_fewer_drawings(
 ) -> None:
     from types import SimpleNamespace
 
-    from tui.widgets import conversation_view as app
+    from tui.widgets.transcript.view import conversation_view as app
 
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     backend = SimpleNamespace(is_cpu=lambda: cpu)

@@ -19,11 +19,11 @@ from engine.types import Event, Failed, Finished, Piece, Prefilled, Round, Sourc
 from tests.cases import examples
 from tests.tui.drive import running, shown
 from tests.tui.fakes import FakeDrafter, FakeEngine
-from tui.chat import Answer, Status
-from tui.records import dump_answer, load_answer
+from tui.conversation.answer_json import dump_answer, load_answer
+from tui.conversation.chat import Answer, Status
+from tui.conversation.stats import RIBBON
 from tui.screens.inspector import facts
-from tui.stats import RIBBON
-from tui.widgets.footer_lines import GLYPHS, legend
+from tui.widgets.transcript.answer_footer import GLYPHS, legend
 
 CHAINS = ("none", "lookup", "dspark", "lookup+dspark")
 SOURCES = {"none": Source.TARGET, "lookup": Source.LOOKUP, "dspark": Source.DRAFT}

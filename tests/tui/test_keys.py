@@ -13,8 +13,8 @@ from tests.tui.album import settle, waiting
 from tests.tui.drive import ask, running, shown, wait_until
 from tests.tui.fakes import FakeEngine, script
 from tui.app import ChatApp
-from tui.keymap import keymap
 from tui.keys import KEYS, READING, pretty, table
+from tui.settings.keymap import keymap
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "keys.md"
 

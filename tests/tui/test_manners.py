@@ -11,11 +11,11 @@ import pytest
 from engine import config
 from tests.tui.drive import ask, running, shown, wait_until
 from tests.tui.fakes import script
-from tui import crash
-from tui.engine_port import Progress
+from tui.engine_api import Progress
 from tui.markdown.document import Document
-from tui.prefs import Preferences
-from tui.widgets.loading import progress_text
+from tui.settings.preferences import Preferences
+from tui.terminal import crash
+from tui.widgets.transcript.placeholder import progress_text
 
 
 def home(*parts: str) -> Path:

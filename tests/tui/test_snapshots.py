@@ -132,8 +132,8 @@ AFRESH = ("blocks", "inspector")
 
 @pytest.mark.parametrize("screen", SCREENS)
 async def test_screens(album: Album, monkeypatch: pytest.MonkeyPatch, screen: str) -> None:
-    monkeypatch.setattr("tui.screens.sessions.age", lambda then, now=None: "just now")
-    monkeypatch.setattr("tui.hindsight.Hindsight.known", lambda self, round: examined(round))
+    monkeypatch.setattr("tui.screens.chats.age", lambda then, now=None: "just now")
+    monkeypatch.setattr("tui.conversation.explain.Explainer.known", lambda self, round: examined(round))
     for sizes in [[size] for size in SIZES] if screen in AFRESH else [list(SIZES)]:
         engine = FakeEngine(manual=True)
         async with album.scene(app(engine), screen, sizes) as pilot:

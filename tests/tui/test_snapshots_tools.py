@@ -15,13 +15,13 @@ from tests.tui.album import THEMES, Album
 from tests.tui.drive import wait_until
 from tests.tui.fakes import FakeEngine, loader
 from tests.tui.races import TIE, race
-from tests.tui.test_models import FakeModels
+from tests.tui.screens.test_models import FakeModels
 from tests.tui.test_snapshots import FixedApp, converse
 from tui.options import Options
-from tui.preview import HalfBlocks
+from tui.screens.image import PictureScreen
 from tui.screens.models import ModelsScreen
-from tui.screens.picture import PictureScreen
 from tui.screens.race import RaceScreen
+from tui.terminal.image_protocol import HalfBlocks
 
 CURVES: Any = SimpleNamespace(
     curve=[(1, 134.0), (2, 143.0), (4, 149.0), (8, 156.0), (16, 206.0), (32, 306.0)],

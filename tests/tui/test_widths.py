@@ -14,14 +14,15 @@ from textual import events
 from engine.config import Config
 from tests.tui.drive import ask, running, wait_until
 from tests.tui.fakes import FakeDrafter, FakeEngine, script
-from tui import importer, presets
 from tui.app import ChatApp
 from tui.commands.completion import Candidate
-from tui.controller import ChatSession
-from tui.files import mention
-from tui.graphemes import next_boundary, previous_boundary
-from tui.pictures import Attachment
+from tui.conversation import importer
+from tui.conversation.images import Attachment
+from tui.conversation.project_files import mention
+from tui.conversation.session import ChatSession
+from tui.settings import presets
 from tui.widgets.composer.attachments import rows
+from tui.widgets.composer.characters import next_boundary, previous_boundary
 from tui.widgets.composer.paste_chips import Chips
 from tui.widgets.composer.suggestions import Suggestions
 from tui.widgets.header import HeaderState, header

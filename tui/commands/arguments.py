@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from engine.chat.images import EXTENSIONS
 from engine.chat.terminal_safe import one_line
 from engine.hub.catalog import catalog
-from tui import export, files
 from tui.commands.host import Choice, Host
+from tui.conversation import export, project_files
 
 MOST_CHATS = 30
 
@@ -79,6 +79,6 @@ def read(host: Host, words: str) -> Sequence[Choice]:
 
 def _paths(words: str, endings: tuple[str, ...]) -> list[Choice]:
     """Folders and files with one of these endings, as far as the path is written."""
-    begun = words if files.is_path(words) else f"./{words}"
-    names = [n for n in files.listed(begun) if n.endswith("/") or n.lower().endswith(endings)]
-    return [(n if files.is_path(words) else n.removeprefix("./"), "") for n in names]
+    begun = words if project_files.is_path(words) else f"./{words}"
+    names = [n for n in project_files.listed(begun) if n.endswith("/") or n.lower().endswith(endings)]
+    return [(n if project_files.is_path(words) else n.removeprefix("./"), "") for n in names]

@@ -8,9 +8,10 @@ from pathlib import Path
 from engine import paths
 from engine.chat.images import picture_path
 from engine.chat.terminal_safe import one_line
-from tui import clipboard, compare, export, importer
 from tui.commands.host import Host, Result
-from tui.stats import counted
+from tui.conversation import compare, export, importer
+from tui.conversation.stats import counted
+from tui.terminal import clipboard
 
 
 def drafter(host: Host, words: str) -> Result:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.chat.terminal_safe import one_line
-from tui import files
 from tui.commands import registry
 from tui.commands.host import Choice, Host
+from tui.conversation import project_files
 
 MOST = 50
 FRESH_S = 10.0
@@ -47,18 +47,18 @@ class Project:
         return self._at is None or time.monotonic() - self._at > FRESH_S
 
     def look(self) -> None:
-        self._names = files.project_files(self._root or Path.cwd())
+        self._names = project_files.project_files(self._root or Path.cwd())
         self._at = time.monotonic()
 
     def find(self, word: str) -> list[str]:
-        if files.is_path(word):
-            return files.listed(word)[:MOST]
-        return files.match(word, self._names, MOST)
+        if project_files.is_path(word):
+            return project_files.listed(word)[:MOST]
+        return project_files.match(word, self._names, MOST)
 
 
 def candidates(host: Host, before: str, project: Project) -> list[Candidate]:
     """For the line up to the cursor. `before` is the whole message when that is one line."""
-    begun = files.begun(before)
+    begun = project_files.begun(before)
     if begun is not None:
         return _files(begun, project)
     if before.startswith("/") and not before.startswith("//"):
@@ -69,15 +69,15 @@ def candidates(host: Host, before: str, project: Project) -> list[Candidate]:
 
 def wants_files(before: str) -> bool:
     """Whether the project's files are needed."""
-    begun = files.begun(before)
-    return begun is not None and not files.is_path(begun[1])
+    begun = project_files.begun(before)
+    return begun is not None and not project_files.is_path(begun[1])
 
 
 def _files(begun: tuple[int, str], project: Project) -> list[Candidate]:
     start, word = begun
     out: list[Candidate] = []
     for name in project.find(word):
-        mention = files.mention(name)
+        mention = project_files.mention(name)
         if mention is not None:
             folder = name.endswith("/")
             # A folder stays open, so that its files come next; a quote of its own is closed with the file.

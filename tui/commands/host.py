@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 from themes import Theme
-from tui.chat import Chat, Turn
-from tui.controller import ChatSession
+from tui.conversation.chat import Chat, Turn
 from tui.conversation.library import ChatLibrary
+from tui.conversation.session import ChatSession
 from tui.markdown.document import Part
 
 Result = str | None

@@ -11,7 +11,7 @@ from tui.commands.registry import COMMANDS, Command
 
 
 class SlashCommands(Provider):
-    """For a screen that has `action_command` and `begin_command`."""
+    """For a screen that has `action_command`, and a message `area`."""
 
     async def discover(self) -> Hits:
         for command in sorted(COMMANDS, key=lambda c: c.usage):
@@ -25,4 +25,6 @@ class SlashCommands(Provider):
 
     def _choice(self, command: Command) -> Any:
         screen: Any = self.screen
-        return partial(screen.begin_command if command.words else screen.action_command, command.name)
+        if command.words:
+            return partial(screen.area.begin, f"/{command.name} ")
+        return partial(screen.action_command, command.name)

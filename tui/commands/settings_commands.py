@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from engine import config as declared
 from engine.chat.terminal_safe import one_line
 from engine.config import about
-from tui import presets, settings
 from tui.commands.host import Choice, Host
+from tui.settings import presets, settings
 
 EFFORTS = declared.words(settings.find("effort"))
 SWITCH = {"on": True, "off": False, "auto": None}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.errors import Cancelled
-from tui.controller import ChatSession
+from tui.conversation.session import ChatSession
 
 log = logging.getLogger("dspark.tui")
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.errors import DsparkError
-from tui.chat import Chat, Turn
-from tui.controller import ChatSession
-from tui.store import Store
+from tui.conversation.chat import Chat, Turn
+from tui.conversation.session import ChatSession
+from tui.conversation.store import Store
 
 log = logging.getLogger("dspark.tui")
 

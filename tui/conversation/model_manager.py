@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from engine.config import Config
 from engine.errors import Cancelled, DsparkError
-from tui.controller import ChatSession
-from tui.engine_port import EngineLike, Loader, Progress, give_back
-from tui.model_port import Models, ModelsLike, held
-from tui.stats import Tally
+from tui.conversation.session import ChatSession
+from tui.conversation.stats import Tally
+from tui.engine_api import EngineLike, Loader, Models, ModelsLike, Progress, give_back, held
 
 log = logging.getLogger("dspark.tui")
 

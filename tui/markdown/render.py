@@ -12,9 +12,9 @@ from functools import cache
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tui.markdown.align import Aligner
 from tui.markdown.highlight import spans
 from tui.markdown.lines import BLANK, Flow, Line, Run, prefixed
+from tui.markdown.source_map import Aligner
 from tui.markdown.table import Cell, table_lines
 
 INDENT = 2

@@ -11,8 +11,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.panels import Figures, Panel
 from tui.screens.overlay import Overlay
+from tui.widgets.panels.base import Figures, Panel
 from tui.widgets.side_bar import rows
 
 

@@ -18,29 +18,29 @@ from textual.screen import Screen
 
 from engine import paths
 from engine.chat.terminal_safe import clean
-from tui.chat import Chat, Turn
 from tui.commands import registry
 from tui.commands.host import ScreenHost
 from tui.commands.provider import SlashCommands
+from tui.conversation.chat import Chat, Turn
 from tui.conversation.model_manager import ModelManager
-from tui.keys import EVERYWHERE, FOOTER, screen_bindings
-from tui.panels import Figures, figures_of
-from tui.panels.prefix import share
+from tui.keys import in_order, screen_bindings
 from tui.screens.charts import ChartScreen
 from tui.screens.model_loader import ModelLoader
 from tui.screens.services import Services
-from tui.widgets.answer_view import View
 from tui.widgets.composer.area import ComposerArea
 from tui.widgets.composer.attachments import Attachments
 from tui.widgets.composer.text_area import ComposerTextArea
-from tui.widgets.conversation_view import ConversationView
+from tui.widgets.footer import KeyRow
 from tui.widgets.header import ChatHeader, state_of
-from tui.widgets.key_row import KeyRow
-from tui.widgets.ribbon import Ribbon
+from tui.widgets.panels.base import Figures, figures_of
+from tui.widgets.panels.prefix import share
+from tui.widgets.ribbon import Ribbon, note_of
 from tui.widgets.side_bar import PanelView, SideBar
 from tui.widgets.status_row import StatusRow
 from tui.widgets.task_row import TaskRow
-from tui.widgets.transcript import Transcript
+from tui.widgets.transcript.answer import View
+from tui.widgets.transcript.conversation_view import ConversationView
+from tui.widgets.transcript.view import Transcript
 
 
 class ChatScreen(Screen[None]):
@@ -85,13 +85,8 @@ class ChatScreen(Screen[None]):
 
     @property
     def active_bindings(self) -> dict[str, ActiveBinding]:
-        """Those of the footer in its order, keys that a widget has too being no exception. Below another screen only
-        what leads back to this one, or out."""
-        found = super().active_bindings.items()
-        if self.app.screen is not self:
-            found = [item for item in found if item[1].binding.id in (*EVERYWHERE, "stop")]
-        order = {id: at for at, id in enumerate(FOOTER)}
-        return dict(sorted(found, key=lambda item: order.get(item[1].binding.id or "", len(order))))
+        """In the order of the footer; keys that a widget has too would stand before all others."""
+        return in_order(super().active_bindings, self.app.screen is self)
 
     def on_screen_suspend(self) -> None:
         self.refresh_bindings()
@@ -108,7 +103,7 @@ class ChatScreen(Screen[None]):
         if preferences.view in [str(view) for view in View]:
             self.transcript.view = View(preferences.view)
         self.query_one(SideBar).set_mode(preferences.panels)
-        self.show_header()
+        self.show_figures()
         self.library.open(paths.data() / "chats.db")
         if self.library.store is not None and (options.continue_last or options.resume is not None):
             found = self.library.find(options.resume or "")
@@ -157,7 +152,7 @@ class ChatScreen(Screen[None]):
         self.area.name_pictures(turn)
         self.transcript.add(turn)
         self.library.save(turn)
-        self.show_header()
+        self.show_figures()
         self._answer(turn)
 
     @work(thread=True, group="submit", exit_on_error=False)
@@ -216,9 +211,6 @@ class ChatScreen(Screen[None]):
         """In the conversation, since a corner forgets, and this costs what is written."""
         self.transcript.add_notice(Content(clean(f"⚠ {sentence}")))
 
-    def show_header(self) -> None:
-        self.query_one(ChatHeader).show(state_of(self.session, self.loader.manager.name))
-
     def figures(self) -> Figures:
         engine, drafter = self.session.engine, self.session.drafter
         if not self.session.busy or drafter != self._calibration[0]:  # prediction is not for every frame
@@ -231,14 +223,8 @@ class ChatScreen(Screen[None]):
         if isinstance(self.app.screen, ChartScreen):
             self.app.screen.show(figures)
         self.query_one(StatusRow).show(figures.turn, figures.session, share(figures))
-        self.query_one(Ribbon).show(list(figures.turn.ticks), self._ribbon_note())
-        self.show_header()
-
-    def _ribbon_note(self) -> str:
-        turn = self.session.turn
-        if self.session.engine is None:
-            return "loading"
-        return f"answering · {turn.answer.tally.tokens} tok" if turn is not None else ""
+        self.query_one(Ribbon).show(list(figures.turn.ticks), note_of(self.session))
+        self.query_one(ChatHeader).show(state_of(self.session, self.loader.manager.name))
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.show_figures)
@@ -294,10 +280,6 @@ class ChatScreen(Screen[None]):
         self.area.pictures_changed()
         self.show_figures()
 
-    def begin_command(self, name: str) -> None:
-        """Have a command that takes words written on in the message."""
-        self.area.begin(f"/{name} ")
-
     def action_palette(self) -> None:
         self.app.push_screen(CommandPalette([SlashCommands], id="--command-palette"))
 
@@ -308,16 +290,9 @@ class ChatScreen(Screen[None]):
 
     def action_stop(self) -> None:
         """Esc: leave what is open, else stop the answer."""
-        if self.area.close() or self.leave_blocks():
-            pass
-        elif not self.stop_answer():
+        if not (self.area.close() or any([self.area.leave_edit(), self.transcript.unpoint()]) or self.stop_answer()):
             self.clear_selection()
         self.composer.focus()
-
-    def leave_blocks(self) -> bool:
-        """Take the block cursor off, and forget an edit that was begun; whether there was one."""
-        edited = self.area.leave_edit()
-        return self.transcript.unpoint() or edited
 
     def stop_answer(self) -> bool:
         """Whether there was one to stop."""

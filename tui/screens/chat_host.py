@@ -2,56 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual.app import SuspendNotSupported
 
+from engine.drafters.registry import example
 from engine.errors import UsageError
-from engine.types import Request
 from themes import DEFAULT, Theme
-from tui import editor, settings
-from tui.chat import Chat, Turn
 from tui.commands.host import Result, ScreenHost
 from tui.commands.reports import doctor_text, log_text
 from tui.conversation.calibration_task import CalibrationTask
-from tui.engine_port import Progress
-from tui.hindsight import Hindsight
+from tui.conversation.chat import Chat, Turn
+from tui.conversation.explain import Explainer
+from tui.conversation.images import mentioned
+from tui.engine_api import Progress
 from tui.markdown.document import Part
-from tui.pictures import mentioned
 from tui.screens.charts import ChartScreen
 from tui.screens.chat import ChatScreen
+from tui.screens.chats import SessionsScreen
 from tui.screens.help import HelpScreen
+from tui.screens.image import PictureScreen
 from tui.screens.inspector import InspectorScreen
-from tui.screens.pick import DrafterScreen, ThemeScreen
-from tui.screens.picture import PictureScreen
-from tui.screens.race import MOST, RaceScreen, Watch, default_arms, wanted
-from tui.screens.sessions import SessionsScreen
+from tui.screens.picker import DrafterScreen, ThemeScreen
+from tui.screens.race import MOST, RaceScreen, Watch, default_arms, run_race, wanted
 from tui.screens.settings import SettingsScreen
 from tui.screens.text import TextScreen
-from tui.widgets.answer_view import View
+from tui.settings import settings
+from tui.terminal import external_editor
 from tui.widgets.ribbon import Ribbon
 from tui.widgets.side_bar import MODES, PANELS, PanelView
 from tui.widgets.task_row import TaskRow
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-def run_race(
-    engine: Any,
-    request: Request,
-    names: Sequence[str],
-    progress: Callable[[str, float], None],
-    watch: Watch,
-    stop: Callable[[], bool],
-) -> Any:
-    """`engine.diagnostics.race.race`, imported when it is wanted."""
-    from engine.diagnostics.race import race
-
-    return race(engine, request, names, progress=progress, watch=watch, stop=stop)
+from tui.widgets.transcript.answer import View
 
 
 class ChatHost:
@@ -97,7 +81,7 @@ class ChatHost:
         """In the user's editor, while the app gives the terminal away."""
         try:
             with self._app.suspend():
-                return editor.edit(text)
+                return external_editor.edit(text)
         except (UsageError, SuspendNotSupported) as error:
             self._screen.say(str(error), "error")
             return None
@@ -192,7 +176,7 @@ class ChatHost:
         if not turn.answer.spans:
             return "This answer has no token records."
         decode = self._screen.transcript.decoder(turn.answer)
-        self._app.push_screen(InspectorScreen(turn.answer, decode, Hindsight(self.session, turn), index))
+        self._app.push_screen(InspectorScreen(turn.answer, decode, Explainer(self.session, turn), index))
         return None
 
     def pictures(self) -> Result:
@@ -280,7 +264,7 @@ class ChatHost:
             return "Write something first: the race is about what is in the message line, or the last message."
         names, tokens = wanted(words, default_arms(session))
         if not 2 <= len(names) <= MOST:
-            return f"A race needs two to {MOST} drafters, such as /race none,lookup,dspark:4."
+            return f"A race needs two to {MOST} drafters, such as /race {example()}."
 
         def run(progress: Callable[[str, float], None], watch: Watch, stop: Callable[[], bool]) -> Any:
             request = session.question(text)
@@ -303,7 +287,7 @@ class ChatHost:
             lambda: settings.rows(session.effective, session.chat.system),
             lambda name, value, for_session: settings.put(session, name, value, for_session),
         )
-        self._app.push_screen(screen, lambda _: self._screen.show_header())
+        self._app.push_screen(screen, lambda _: self._screen.show_figures())
         return None
 
     def chart(self, words: str) -> Result:
@@ -324,8 +308,8 @@ class ChatHost:
     def doctor(self) -> Result:
         """What `dspark-chat doctor` prints, examined now."""
         session = self.session
-        make = lambda: doctor_text(session.config, session.engine)  # noqa: E731 (handed over at once)
-        self._app.push_screen(TextScreen("Doctor", "Examining this machine …", make))
+        screen = TextScreen("Doctor", "Examining this machine …", lambda: doctor_text(session.config, session.engine))
+        self._app.push_screen(screen)
         return None
 
     def log(self) -> Result:

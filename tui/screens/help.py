@@ -13,8 +13,8 @@ from engine.config import Config
 from tui.commands.registry import table
 from tui.keys import KEYS, READING, pretty
 from tui.screens.overlay import Overlay
-from tui.settings import rows as settings_rows
-from tui.widgets.hanging import Entry, Hanging
+from tui.settings.settings import rows as settings_rows
+from tui.widgets.hanging_indent import Entry, Hanging
 
 COLOURS = (
     ("■ draft", "$source-draft", "proposed by a learned drafter and accepted by the model"),

@@ -20,14 +20,14 @@ from textual.widgets import Static
 
 from engine.chat.terminal_safe import clean
 from engine.types import Round
-from tui.chat import Answer
+from tui.conversation.chat import Answer
 from tui.provenance import NAMES
 from tui.screens.overlay import Overlay
-from tui.trace import Decode
+from tui.widgets.transcript.token_trace import Decode
 
 if TYPE_CHECKING:
     from engine.diagnostics.explain_round import Chance, Examination
-    from tui.hindsight import Hindsight
+    from tui.conversation.explain import Explainer
 
 log = logging.getLogger("dspark.tui")
 
@@ -58,12 +58,12 @@ class InspectorScreen(Overlay[None]):
     ]
 
     def __init__(
-        self, answer: Answer, decode: Decode | None, hindsight: Hindsight | None = None, index: int | None = None
+        self, answer: Answer, decode: Decode | None, explainer: Explainer | None = None, index: int | None = None
     ) -> None:
         super().__init__()
         self._answer = answer
         self._decode = decode
-        self._hindsight = hindsight
+        self._explainer = explainer
         self._note = ""
         self._rests: Timer | None = None
         last = max(0, len(answer.spans) - 1)
@@ -96,9 +96,9 @@ class InspectorScreen(Overlay[None]):
     def _draw(self) -> None:
         self.query_one("#text", Static).update(text_around(self._answer, self.index))
         round = round_of(self._answer, self.index)
-        found = self._hindsight.known(round) if self._hindsight is not None and round is not None else None
-        if found is None and self._hindsight is not None and round is not None:
-            self._note = self._hindsight.obstacle() or "computing …"
+        found = self._explainer.known(round) if self._explainer is not None and round is not None else None
+        if found is None and self._explainer is not None and round is not None:
+            self._note = self._explainer.obstacle() or "computing …"
             if self._rests is not None:
                 self._rests.stop()
             self._rests = self.set_timer(REST, lambda: self._look(round)) if self._note == "computing …" else None
@@ -110,9 +110,9 @@ class InspectorScreen(Overlay[None]):
 
     @work(thread=True, group="look", exclusive=True, exit_on_error=False)
     def _look(self, round: Round) -> None:
-        assert self._hindsight is not None
+        assert self._explainer is not None
         try:
-            found = self._hindsight.look(round)
+            found = self._explainer.look(round)
         except Exception as error:  # the edge of a look: the screen says it as a sentence
             log.exception("a round could not be examined")
             found = str(error) or type(error).__name__

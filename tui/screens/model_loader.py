@@ -13,13 +13,12 @@ from textual.screen import Screen
 from engine.chat.terminal_safe import clean, one_line
 from engine.errors import Cancelled
 from tui.conversation.model_manager import AGAIN, Job, Loaded, LoadFailed, ModelManager, News, Progressed
-from tui.engine_port import EngineLike, Progress, settle_memory
-from tui.model_port import held
-from tui.prefs import Preferences
+from tui.engine_api import EngineLike, Progress, held, settle_memory
 from tui.screens.models import ModelsScreen, gigabytes
-from tui.widgets.loading import failure_text, progress_text, welcome_text
+from tui.settings.preferences import Preferences
 from tui.widgets.task_row import TaskRow
-from tui.widgets.transcript import Transcript
+from tui.widgets.transcript.placeholder import failure_text, progress_text, welcome_text
+from tui.widgets.transcript.view import Transcript
 
 RECENT = 6
 

@@ -19,9 +19,8 @@ from textual.widgets import Input, OptionList, Static
 
 from engine.chat.terminal_safe import one_line
 from engine.diagnostics.model_preview import Choice, Outlook
-from tui.engine_port import Progress
-from tui.model_port import ModelsLike
-from tui.screens.pick import Item, PickScreen
+from tui.engine_api import ModelsLike, Progress
+from tui.screens.picker import Item, PickScreen
 from tui.widgets.task_row import task_text
 
 PAUSE = 0.15

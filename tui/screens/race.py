@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -21,13 +21,13 @@ from textual.widgets import Static
 
 from engine.chat.terminal_safe import clean, one_line
 from engine.errors import Cancelled, DsparkError
-from tui.controller import ChatSession
+from tui.conversation.session import ChatSession
+from tui.conversation.stats import bar
 from tui.screens.overlay import Overlay
-from tui.stats import bar
 
 if TYPE_CHECKING:
     from engine.diagnostics.race import Arm, RaceResult
-    from engine.types import Piece
+    from engine.types import Piece, Request
 
 log = logging.getLogger("dspark.tui")
 
@@ -320,3 +320,13 @@ def default_arms(session: ChatSession) -> list[str]:
     able = [d.name for d in session.drafters if d.available]
     order = ["none", session.drafter, *(n for n in able if "+" not in n), *able]
     return [name for name in dict.fromkeys(order) if name in able][:MOST]
+
+
+def run_race(
+    engine: Any, request: Request, names: Sequence[str],
+    progress: Callable[[str, float], None], watch: Watch, stop: Callable[[], bool],
+) -> Any:  # fmt: skip
+    """`engine.diagnostics.race.race`, imported when it is wanted."""
+    from engine.diagnostics.race import race
+
+    return race(engine, request, names, progress=progress, watch=watch, stop=stop)

@@ -6,11 +6,11 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from themes import Themes
-from tui.controller import ChatSession
+from tui.conversation.input_history import History
 from tui.conversation.library import ChatLibrary
-from tui.history import History
+from tui.conversation.session import ChatSession
 from tui.options import Options
-from tui.prefs import Preferences, Wishes
+from tui.settings.preferences import Preferences, Wishes
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from textual.widgets import Input, Static
 from engine.chat.terminal_safe import one_line
 from engine.errors import UsageError
 from tui.commands.settings_commands import decided
-from tui.screens.pick import Item, PickScreen
-from tui.settings import NOW, Row
+from tui.screens.picker import Item, PickScreen
+from tui.settings.settings import NOW, Row
 
 Put = Callable[[str, str, bool], str]
 """(name, value, this session only) → the sentence that says what came of it. Raises UsageError."""

@@ -8,8 +8,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine.chat.terminal_safe import one_line
-from tui.controller import ChatSession
-from tui.stats import human
+from tui.conversation.session import ChatSession
+from tui.conversation.stats import human
 
 METER = 8
 

@@ -8,7 +8,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine.types import Source
-from tui.stats import BARS, Tick
+from tui.conversation.session import ChatSession
+from tui.conversation.stats import BARS, Tick
 
 FLAT = 4
 """A round of one token is a low bar, also where there are only such rounds."""
@@ -25,6 +26,13 @@ def ribbon(ticks: Sequence[Tick], width: int, letters: bool = False) -> Content:
         height = BARS[1 + round((tick.height / high) * 7)] if tick.height else BARS[1]
         cells.append((LETTERS[tick.source] if letters else height, f"$source-{tick.source}"))
     return Content.assemble(*cells[-width:]) if width > 0 else Content("")
+
+
+def note_of(session: ChatSession) -> str:
+    """What goes on, in a few words."""
+    if session.engine is None:
+        return "loading"
+    return f"answering · {session.turn.answer.tally.tokens} tok" if session.turn is not None else ""
 
 
 class Ribbon(Static):

@@ -12,18 +12,9 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from tui.panels import Figures, Panel, acceptance, calibration, drafters, positions, prefix, rate
+from tui.widgets.panels import PANELS
+from tui.widgets.panels.base import Figures, Panel
 
-PANELS: tuple[Panel, ...] = (
-    acceptance.PANEL,
-    rate.PANEL,
-    positions.PANEL,
-    drafters.PANEL,
-    prefix.PANEL,
-    calibration.PANEL,
-)
-COMPACT = frozenset({"acceptance", "rate", "drafters"})
-"""Panels that stay in compact mode."""
 MODES = ("all", "compact", "off")
 
 
@@ -119,4 +110,4 @@ class SideBar(VerticalScroll, can_focus=False):
         self.set_class(self.mode == "off", "-off")
         self.styles.display = "none" if self.mode == "off" else None  # pyright: ignore[reportAttributeAccessIssue]
         for view in self.query(PanelView):
-            view.display = self.mode != "compact" or view.panel.id in COMPACT
+            view.display = self.mode != "compact" or view.panel.compact

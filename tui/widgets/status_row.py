@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.stats import Tally, spark, speed_up
+from tui.conversation.stats import Tally, spark, speed_up
 from tui.widgets.ribbon import ribbon
 
 

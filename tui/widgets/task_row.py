@@ -6,8 +6,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine.chat.terminal_safe import one_line
-from tui.engine_port import Progress
-from tui.stats import bar
+from tui.conversation.stats import bar
+from tui.engine_api import Progress
 
 ROOM = 24
 

@@ -188,7 +188,7 @@ def test_a_benchmark_row_is_made_of_round_records(engine: Engine, steady: None):
 
 def test_the_panel_and_the_benchmark_say_the_same(engine: Engine):
     """Both add up the same Round records."""
-    from tui.stats import Tally
+    from tui.conversation.stats import Tally
 
     row = bench(engine, [PROMPT], ["oracle:3"], trials=1, max_tokens=24, request=Request((0,), stop_ids=frozenset()))[1]
     tally = Tally()

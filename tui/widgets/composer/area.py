@@ -18,14 +18,15 @@ from textual.worker import get_current_worker
 from engine import paths
 from engine.chat.images import EXTENSIONS
 from engine.errors import UsageError
-from tui import clipboard, mentions
-from tui.chat import Turn
 from tui.commands import registry
 from tui.commands.completion import Candidate, Project, candidates, wants_files
 from tui.commands.host import Host
-from tui.engine_port import EngineLike
-from tui.history import History
-from tui.pictures import Attachment, look, looking, mentioned
+from tui.conversation import mentions
+from tui.conversation.chat import Turn
+from tui.conversation.images import Attachment, look, looking, mentioned
+from tui.conversation.input_history import History
+from tui.engine_api import EngineLike
+from tui.terminal import clipboard
 from tui.widgets.composer.attachments import Attachments
 from tui.widgets.composer.suggestions import Suggestions
 from tui.widgets.composer.text_area import ComposerTextArea

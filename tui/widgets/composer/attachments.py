@@ -9,7 +9,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from engine.chat.terminal_safe import one_line
-from tui.pictures import Attachment
+from tui.conversation.images import Attachment
 
 MOST = 3
 

@@ -20,9 +20,9 @@ from textual.widgets import TextArea
 from textual.widgets.text_area import Selection
 
 from engine.chat.terminal_safe import clean, one_line
-from tui.graphemes import next_boundary, previous_boundary
-from tui.history import Form, History, Search
+from tui.conversation.input_history import Form, History, Search
 from tui.keys import message_keys, pretty
+from tui.widgets.composer.characters import next_boundary, previous_boundary
 from tui.widgets.composer.paste_chips import Chips
 
 NEWLINE = "ctrl+j"
