@@ -63,7 +63,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         yield engine
 
 
-def answered(session: Controller, turn: Any) -> str:
+def answered(session: ChatSession, turn: Any) -> str:
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     session.submit(turn, events.put)
     while session.busy:
@@ -72,7 +72,7 @@ def answered(session: Controller, turn: Any) -> str:
     return turn.answer.text
 
 
-def in_app(engine: Engine, **decided: Any) -> Controller:
+def in_app(engine: Engine, **decided: Any) -> ChatSession:
     session = ChatSession(Config().over({"max_tokens": TOKENS, **decided}, "test"))
     session.engine = engine
     return session
@@ -106,10 +106,10 @@ def test_one_seed_gives_one_text_in_the_app_on_the_command_line_and_over_http(en
     assert (response["temperature"], response["top_p"]) == (1.3, 0.95), "the answer says how it was sampled"
 
 
-def in_app_greedy(engine: Engine, session: Controller) -> Any:
+def in_app_greedy(engine: Engine, session: ChatSession) -> Any:
     """Another turn, by a law that somebody decided."""
     session.config = session.config.over({"temperature": 0.0, "repetition_penalty": 1.0}, "test")
-    return session.again(session.chat.turns[-1])
+    return session.begin(session.rewind()[0].user)
 
 
 def test_the_plain_arm_of_a_race_is_the_next_regeneration(engine: Engine) -> None:
@@ -117,7 +117,7 @@ def test_the_plain_arm_of_a_race_is_the_next_regeneration(engine: Engine) -> Non
     answered(session, session.begin(PROMPT))
     request = session.question()
     arm = race(engine, replace(request, remember=False), ["none", "lookup"]).arms[0]
-    turn = session.again(session.chat.turns[-1])
+    turn = session.begin(session.rewind()[0].user)
     assert arm.text == answered(session, turn)
     assert turn.answer.asked is not None
     assert (list(turn.answer.asked.ids), turn.answer.asked.sampling) == (list(request.prompt), request.sampling)
@@ -214,7 +214,7 @@ from server.api import completions
 from server.api.anthropic import request as anthropic
 from server.api.chat_completions import request as chat
 from server.api.responses import request as responses
-from tui import presets, settings
+from tui.settings import presets, settings
 
 logits = mx.array([[0.0, -1.0, -4.0]])
 kept = [int(mx.sum(transform(logits, Sampling(temperature=1.0, top_a=a)) > 0)) for a in (0.0, 0.5)]

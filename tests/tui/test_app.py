@@ -424,7 +424,7 @@ def test_where_the_model_needs_the_cores_that_draw_there_are_fewer_drawings(
 ) -> None:
     from types import SimpleNamespace
 
-    from tui.widgets.transcript.view import conversation_view as app
+    from tui.widgets.transcript import conversation_view as app
 
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     backend = SimpleNamespace(is_cpu=lambda: cpu)

@@ -68,11 +68,6 @@ class ChatSession:
         self._start(turn)
         return turn
 
-    def again(self, turn: Turn) -> Turn:
-        """Answer the user's part of `turn`, the last one, anew."""
-        self.chat.turns.remove(turn)
-        return self.begin(turn.user)
-
     def _start(self, turn: Turn) -> None:
         self.turn, self._ticket, self._cancelled = turn, None, False
         self.last = turn.answer.tally

@@ -111,8 +111,7 @@ class ChatScreen(Screen[None]):
                 await self.show_chat(found)
             else:
                 self.say(found, "warning")
-        if options.prompt:
-            self.session.queued = options.prompt
+        self.session.queued = options.prompt or None
         self.call_after_refresh(self.loader.start)
 
     # Sending ----------------------------------------------------------------------------------------------------------
@@ -238,14 +237,15 @@ class ChatScreen(Screen[None]):
     # What the widgets ask for -----------------------------------------------------------------------------------------
 
     def on_key(self, event: events.Key) -> None:
-        """What is typed belongs to the message, whatever has the keyboard; but for the letters of the block cursor."""
+        """What is typed belongs to the message, whatever has the keyboard, but for the block cursor's letters."""
         if event.is_printable and not self.composer.has_focus and event.key not in self.active_bindings:
             event.stop()
             self.set_focus(self.composer)
             self.composer.post_message(events.Key(event.key, event.character))
 
     def on_paste(self, event: events.Paste) -> None:
-        self.composer.focus()
+        event.stop()
+        self.set_focus(self.composer)
         self.composer.paste(event.text)
 
     def on_transcript_unpointed(self) -> None:

@@ -76,7 +76,7 @@ def test_a_named_picture_is_sent_in_its_place(tmp_path: Path) -> None:
     assert [m.key for m in request.media] == [p.key for p in engine.seen]
     text = "".join(chr(i) for i in request.prompt)
     assert text.index("what is ") < text.index("'image'") < text.index(" here?")
-    assert made.chat.turns[-1].images == ("cat.png 8×6 · 1 KB · 5 tokens",)
+    assert made.chat.turns[-1].images == ("cat.png 8×6 · 1 kB · 5 tokens",)
 
 
 def test_each_turn_keeps_the_picture_that_was_sent(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ async def test_the_image_command_sends_with_the_next_message(tmp_path: Path) -> 
 
     host = Plain(Options(Config()), io.StringIO(), "none")
     host.session = made
-    line = "two words.png 8×6 · 1 KB · 5 tokens"
+    line = "two words.png 8×6 · 1 kB · 5 tokens"
     for spelt in (f"'{path}'", str(path).replace(" ", "\\ "), f"file://{str(path).replace(' ', '%20')}"):
         assert await commands.run(host, *commands.parse(f"/image {spelt}")) == f"{line}: goes with the next message."
         assert made.album.waiting.pop() == path
@@ -174,7 +174,7 @@ async def test_a_picture_that_waits_and_cannot_be_sent_is_let_go(tmp_path: Path)
             assert await commands.run(app.main.host, *commands.parse(f"/image {path}")) is None  # type: ignore[arg-type]
             assert path in app.session.album.waiting
         await wait_until(pilot, lambda: app.session.album.waiting == [red])
-        await wait_for(pilot, app, ["red.png 8×6 · 1 KB · 5 tokens"])
+        await wait_for(pilot, app, ["red.png 8×6 · 1 kB · 5 tokens"])
         assert "cat.png is not a picture" in shown(app)
 
 
@@ -201,9 +201,9 @@ async def test_the_cost_is_shown_before_sending(tmp_path: Path) -> None:
         app.main.composer.load_text("look:\n")
         app.main.composer.move_cursor(app.main.composer.document.end)
         app.main.composer.paste(f"'{blue}'")
-        await wait_for(pilot, app, ["two words.png 30×20 · 1 KB · 5 tokens"])
+        await wait_for(pilot, app, ["two words.png 30×20 · 1 kB · 5 tokens"])
         app.main.composer.load_text(f"@{red} and @'{blue}'")
-        both = ["red.png 8×6 · 1 KB · 5 tokens", "two words.png 30×20 · 1 KB · 5 tokens"]
+        both = ["red.png 8×6 · 1 kB · 5 tokens", "two words.png 30×20 · 1 kB · 5 tokens"]
         await wait_for(pilot, app, both)
         app.main.composer.load_text("no picture")
         await wait_for(pilot, app, [])
@@ -214,7 +214,7 @@ async def test_the_cost_is_shown_before_sending(tmp_path: Path) -> None:
         app.main.composer.action_send()
         await wait_for(pilot, app, [])
         assert [p.name for p in engine.seen] == ["red.png"]
-        assert "└ image: red.png 8×6 · 1 KB · 5 tokens" in shown(app)
+        assert "└ image: red.png 8×6 · 1 kB · 5 tokens" in shown(app)
 
 
 async def test_a_message_sent_at_once_says_it_too(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ async def test_a_message_sent_at_once_says_it_too(tmp_path: Path) -> None:
     path = save(tmp_path / "red.png", "red")
     async with running(engine, size=(100, 30)) as (app, pilot, _):
         app.main.submit(f"@{path} what is it?")
-        await wait_until(pilot, lambda: "└ image: red.png 8×6 · 1 KB · 5 tokens" in shown(app))
+        await wait_until(pilot, lambda: "└ image: red.png 8×6 · 1 kB · 5 tokens" in shown(app))
 
 
 async def test_what_cannot_be_sent_is_said_before_it_is(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ async def test_what_cannot_be_sent_is_said_before_it_is(tmp_path: Path) -> None:
         assert not app.session.chat.turns
         save(path, "red")  # saved anew while the message is being written
         app.main.composer.load_text(f"@{path} what is it now?")
-        await wait_for(pilot, app, ["cat.png 8×6 · 1 KB · 5 tokens"])
+        await wait_for(pilot, app, ["cat.png 8×6 · 1 kB · 5 tokens"])
         engine.spec = FakeSpec(vision=False)
         app.session.engine = Seeing(manual=True)
         app.main.area.pictures_changed()
@@ -280,4 +280,4 @@ def test_with_the_real_engine(tmp_path: Path) -> None:
         made.submit(turn, listen)
         assert done.wait(60)
     assert isinstance(events[-1], Finished), events[-1]
-    assert turn.images == ("cat.png 24×16 · 1 KB · 8 tokens",)
+    assert turn.images == ("cat.png 24×16 · 1 kB · 8 tokens",)

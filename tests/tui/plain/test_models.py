@@ -12,6 +12,7 @@ from engine.errors import FetchError
 from tests.tui.fakes import FakeEngine, loader
 from tests.tui.screens.test_models import FakeModels
 from tui.options import Options
+from tui.plain import models as plain_models
 from tui.plain.chat import Plain
 
 
@@ -24,7 +25,7 @@ def chat() -> tuple[Plain, io.StringIO]:
 
 
 def model(plain: Plain, words: str, models: FakeModels) -> str:
-    return models.command(plain.session, words, plain.say, models)
+    return plain_models.command(plain.session, words, plain.say, models)
 
 
 def test_the_list_marks_the_loaded_one(chat: tuple[Plain, io.StringIO]) -> None:

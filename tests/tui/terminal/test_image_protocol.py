@@ -82,7 +82,7 @@ def test_the_terminal_says_what_it_draws(answers: dict[bytes, bytes], kind: str)
     code = (
         f"import sys; sys.path.insert(0, {ROOT!r})\n"
         "from tui.terminal import image_protocol; from PIL import Image\n"
-        "preview.prepare(); print('draws', type(image_protocol.widget(Image.new('RGB', (4, 4)))))"
+        "image_protocol.prepare(); print('draws', type(image_protocol.widget(Image.new('RGB', (4, 4)))))"
     )
     for _ in range(5):  # a terminal has a tenth of a second to answer, which a busy machine may miss
         seen = played(code, answers)

@@ -168,7 +168,9 @@ def test_harmful_files_cost_bounded_time_and_no_picture(tmp_path: Path, monkeypa
     reads: list[Path] = []
     decoded: list[tuple[int, int]] = []
     load = ImageFile.ImageFile.load
-    monkeypatch.setattr("tui.thumbs.read_picture", lambda path: (reads.append(path), read_picture(path))[1])
+    monkeypatch.setattr(
+        "tui.widgets.transcript.thumbnails.read_picture", lambda path: (reads.append(path), read_picture(path))[1]
+    )
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: (decoded.append(image.size), load(image))[1])
     whole = io.BytesIO()
     Image.effect_noise((200, 200), 50).save(whole, "PNG")
