@@ -139,9 +139,9 @@ def test_a_race_asks_for_the_effort_of_its_chat(engine: Engine, monkeypatch: pyt
 def test_no_limit_is_as_much_as_fits_on_the_command_line_and_in_the_app(engine: Engine) -> None:
     request = make_request(engine, Config(max_tokens=-1), PROMPT, []).request
     assert request.max_tokens == engine.spec.context - len(request.prompt)
-    controller = in_app(engine, max_tokens=-1)
-    controller.begin(PROMPT)
-    assert question(controller).max_tokens == request.max_tokens
+    session = in_app(engine, max_tokens=-1)
+    session.begin(PROMPT)
+    assert session.question().max_tokens == request.max_tokens
 
 
 # Limits ---------------------------------------------------------------------------------------------------------------
