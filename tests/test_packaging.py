@@ -97,13 +97,13 @@ def test_the_bundle_is_found_by_child_processes_and_carries_its_data(installed: 
     code = (
         "import dspark_chat, pathlib, sys\n"
         "import engine, engine.config\n"
-        "from engine import catalog\n"
+        "from engine.hub import catalog\n"
         f"home = pathlib.Path(engine.__file__).parents[1]\nassert home.name == {BUNDLE!r}, home\n"
         "assert (home / 'engine' / 'hub' / 'download_process.py').is_file()\n"
-        "print(len(list((home / 'engine' / 'catalog' / 'cards').glob('*.toml'))))"
+        "print(len(list((home / 'engine' / 'hub' / 'cards').glob('*.toml'))))"
     )
     said = run(installed / "python", "-c", code, cwd=hostile)
-    assert int(said) == len(list((ROOT / "engine" / "catalog" / "cards").glob("*.toml")))
+    assert int(said) == len(list((ROOT / "engine" / "hub" / "cards").glob("*.toml")))
 
 
 def test_a_foreign_engine_that_came_first_is_named(installed: Path, tmp_path: Path):
