@@ -77,3 +77,9 @@ def test_tests_are_no_packages():
 def test_the_engine_is_loaded_without_a_front_end(front_end: str):
     code = f"import sys, engine.load; sys.exit({front_end!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_models_are_found_and_fetched_without_the_framework():
+    """A download is a child process, and the command line completes names: neither waits for MLX."""
+    code = "import sys, engine.hub.catalog; sys.exit('mlx.core' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

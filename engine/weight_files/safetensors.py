@@ -10,11 +10,12 @@ import struct
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import Any, cast
-
-import mlx.core as mx
+from typing import TYPE_CHECKING, Any, cast
 
 from engine.errors import WeightsDamaged
+
+if TYPE_CHECKING:
+    import mlx.core as mx
 
 MAX_HEADER = 100_000_000
 """Bytes; the format's own limit."""
@@ -70,6 +71,8 @@ def load(file: Path) -> dict[str, mx.array]:
     """
     check(file)
     try:
+        import mlx.core as mx  # not before: who only checks a file has no model to run
+
         return cast("dict[str, mx.array]", mx.load(str(file), format="safetensors"))
     except (RuntimeError, ValueError, OSError) as error:
         raise WeightsDamaged(_advice(file, _reason(error))) from error
