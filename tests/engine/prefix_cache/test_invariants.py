@@ -170,8 +170,10 @@ def tokens_of(engine: Engine, prompt: list[int], count: int, **more: Any) -> tup
     return tuple(last.tokens)
 
 
-def test_a_full_cache_serves_what_a_cold_engine_computes() -> None:
+def test_a_full_cache_serves_what_a_cold_engine_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three chats over one system prompt where two fill the cache: the next turn of the third."""
+    for module in ("eviction", "insertion"):
+        monkeypatch.setattr(f"engine.prefix_cache.{module}.SHORT", 200)
     prompts = json.loads((GOLDEN / "golden" / "expected.json").read_text())["prompts"]
     flat, rng = [t for p in prompts for t in p], random.Random(7)
     text = [rng.choice(flat) if rng.random() < 0.2 else flat[i % len(flat)] for i in range(1000)]

@@ -253,4 +253,4 @@ def _point(layers: Sequence[tuple[int, LayerSnapshot]], cold: Snapshot) -> None:
 
 
 TestCacheMachine = CacheMachine.TestCase
-TestCacheMachine.settings = examples(100, stateful_step_count=15, suppress_health_check=list(HealthCheck))
+TestCacheMachine.settings = examples(400, stateful_step_count=15, suppress_health_check=list(HealthCheck))
