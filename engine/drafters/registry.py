@@ -7,11 +7,7 @@ and the catalog read this table at no cost.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from engine.drafters.base import DrafterKind
-    from engine.drafters.checkpoint.layouts import Packaging
+from typing import Any
 
 KINDS: dict[str, str] = {
     "dspark": "engine.drafters.dspark",
@@ -49,13 +45,13 @@ def example() -> str:
     return f"{','.join(PLAIN)},{learned()[0]}:4"
 
 
-def kind(name: str) -> DrafterKind:
+def kind(name: str) -> Any:
     """A row of `KINDS`; KeyError where there is none."""
     module: Any = import_module(KINDS[name])
     return module.KIND
 
 
-def layouts() -> list[Packaging]:
+def layouts() -> list[Any]:
     """The rows of `LAYOUTS`, in their order."""
     modules: list[Any] = [import_module(name) for name in LAYOUTS]
     return [module.PACKAGING for module in modules]

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal
 import mlx.core as mx
 import numpy as np
 
-from engine.prefix_cache import invariants
 from engine.prefix_cache.eviction import Evictor
 from engine.prefix_cache.insertion import Insertion
 from engine.prefix_cache.lookup import Lookup, OnFault
@@ -166,7 +165,7 @@ class PrefixCache:
 
     def faults(self) -> list[str]:
         """What is not as it must be, as sentences; empty in a sound cache. Looks at every node."""
-        return invariants.faults(self._spaces, self.nbytes)
+        return self._spaces.faults(self.nbytes)
 
     def _note(self) -> None:
         """Take stock after a change; other threads read this and never walk a tree."""

@@ -6,13 +6,9 @@ A node that fails here would be served as a state that no prompt has. Looks at l
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from engine.prefix_cache.blocks import TOKEN_AXIS, Block, Checkpoint, Layout
 from engine.prefix_cache.radix_tree import Node
-
-if TYPE_CHECKING:
-    from engine.prefix_cache.space import Spaces
 
 
 def node_faults(node: Node, layout: Layout) -> Iterator[str]:
@@ -67,19 +63,3 @@ def _point_faults(point: Checkpoint, end: int, layout: Layout) -> Iterator[str]:
         yield f"a checkpoint of other layers or lengths than {kinds}"
     if point.nbytes != sum(x.nbytes for _, x in point.layers):
         yield f"a checkpoint of {sum(x.nbytes for _, x in point.layers)} bytes is counted as {point.nbytes}"
-
-
-def faults(spaces: Spaces, noted: int) -> list[str]:
-    """Of the whole cache. noted: the bytes that others are told it holds."""
-    out: list[str] = []
-    for space in spaces.by_key.values():
-        for node in space.tree:
-            told = ["there is no layout"] if space.layout is None else list(node_faults(node, space.layout))
-            told += [f"{node.pins} still rely on it"] if node.pins else []
-            out += [f"tokens {node.start} to {node.end}: {fault}" for fault in told]
-    nbytes = spaces.weigh()[0]
-    if nbytes != noted:
-        out.append(f"{nbytes} bytes are held and {noted} are told")
-    if nbytes > spaces.budget:
-        out.append(f"{nbytes} bytes are held of {spaces.budget}")
-    return out

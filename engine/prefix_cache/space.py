@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.prefix_cache.blocks import Layout
+from engine.prefix_cache.invariants import node_faults
 from engine.prefix_cache.radix_tree import Node, Tree
 from engine.prefix_cache.stats import Stats
 
@@ -73,6 +74,21 @@ class Spaces:
                 space.layout, rate = self.disk.attach(key, space.tree)
                 space.measured = (LEAST, rate * LEAST) if rate else (0.0, 0.0)
         return space
+
+    def faults(self, noted: int) -> list[str]:
+        """Of the whole cache. noted: the bytes that others are told it holds."""
+        out: list[str] = []
+        for space in self.by_key.values():
+            for node in space.tree:
+                told = ["there is no layout"] if space.layout is None else list(node_faults(node, space.layout))
+                told += [f"{node.pins} still rely on it"] if node.pins else []
+                out += [f"tokens {node.start} to {node.end}: {fault}" for fault in told]
+        nbytes = self.weigh()[0]
+        if nbytes != noted:
+            out.append(f"{nbytes} bytes are held and {noted} are told")
+        if nbytes > self.budget:
+            out.append(f"{nbytes} bytes are held of {self.budget}")
+        return out
 
     def nodes(self) -> Iterator[Node]:
         return (node for space in self.by_key.values() for node in space.tree)
