@@ -219,6 +219,7 @@ class Engine:
                 stop=request.stop,
                 max_tokens=request.max_tokens,
                 room=self.spec.context - len(request.prompt),
+                scope=request.stop_scope() if request.stop_scope and request.stop else None,
             ),
             chain=chain,
             chains=self.chains,

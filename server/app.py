@@ -133,7 +133,7 @@ class App:
             if chat.stream:
                 frames = self._frames(generation, dialect.stream(chat, identity))
                 return EventStream(frames, lambda: _left(generation), self.settings.write_timeout)
-            answers = await self._collect(request, generation, chat.n)
+            answers = await self._collect(request, generation, chat.choices)
             if answers is None:
                 _left(generation)
                 return Response(status_code=499)

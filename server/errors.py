@@ -81,7 +81,7 @@ _NAMES = {
 
 def from_validation(text: str) -> ApiError:
     """A decoder's complaint in the words of JSON rather than of Python."""
-    match = re.search(r" - at `(?:key in )?\$?\.?([^`]*)`", text)
+    match = re.search(r" - at (?:`\w+` in )?`\$?\.?([^`]*)`", text)
     path = match[1] if match else None
     sentence = text[: match.start()] if match else text
     sentence = re.sub(r"`(\w+)`", lambda m: f"`{_NAMES.get(m[1], m[1])}`", sentence)

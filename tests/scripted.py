@@ -267,6 +267,7 @@ class _Performance:
             stop=request.stop,
             max_tokens=request.max_tokens,
             room=engine.spec.context - len(request.prompt),
+            scope=request.stop_scope() if request.stop_scope and request.stop else None,
         )
 
     def run(self, listener: Callable[[Event], None], ticket: _Ticket) -> Any:

@@ -123,3 +123,10 @@ def _system_into_user(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if rest and rest[0]["role"] == "user":
         return [_add(system["content"], rest[0], before=True), *rest[1:]]
     return [{"role": "user", "content": system["content"]}, *rest]
+
+
+def leaves_out(messages: Sequence[Message], text: str) -> bool:
+    """Whether the template silently dropped the system message."""
+    first = messages[0]
+    content = first.get("content")
+    return first["role"] == "system" and isinstance(content, str) and content.strip() not in text

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.chat.images import Prompt as Seen
+from engine.chat.stop_scope import AnswerText
 from engine.config import Config
 from engine.types import Request
 
@@ -58,6 +59,7 @@ def build_request(
     """
     prompt = engine.format.prompt(messages, thinking=config.thinking, effort=config.effort, **(template or {}))
     seen: Seen = engine.see(prompt.ids, pictures) if pictures else Seen(prompt.ids, None, ())
+    said = [str(messages[-1]["content"])] if (template or {}).get("continue_final") else []
     request = continue_ids(
         engine,
         seen.ids,
@@ -66,10 +68,11 @@ def build_request(
             "boundaries": seen.moved(prompt.boundaries),
             "embeddings": seen.embeddings,
             "media": seen.media,
+            "stop_scope": lambda: AnswerText(engine.format.splitter(prompt.ids, *said)),
             **more,
         },
     )
-    return Built(request, engine.format.splitter(prompt.ids), tuple(rows for _, rows in seen.places))
+    return Built(request, engine.format.splitter(prompt.ids, *said), tuple(rows for _, rows in seen.places))
 
 
 def continue_ids(engine: Asked, ids: Sequence[int], config: Config, **more: Any) -> Request:

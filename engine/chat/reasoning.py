@@ -40,6 +40,10 @@ MESSAGES = Style(
 )
 
 
+CALL_HEADER = "to=functions."
+"""In the header of a message that is a call."""
+
+
 def style_of(template: str) -> Style:
     """The style that a chat template speaks; plain think tags where nothing else is named."""
     if "<|message|>" in template:
@@ -100,12 +104,23 @@ class ThinkSplitter:
         """What is being said now."""
         return self._kind
 
+    @property
+    def given(self) -> int:
+        """Characters of the raw stream that are decided: given out, or known to be markers."""
+        return self._at
+
     def feed(self, text: str) -> list[Segment]:
         self._buffer += text
         out: list[Segment] = []
         while self._step(out, last=False):
             pass
         return out
+
+    def after(self, said: str) -> ThinkSplitter:
+        """The same, behind a beginning that was said before; what follows counts from 0 again."""
+        self.feed(said)
+        self._buffer, self._at = "", 0
+        return self
 
     def flush(self) -> list[Segment]:
         """The end of the stream: what was held back is text after all."""
@@ -139,6 +154,11 @@ class ThinkSplitter:
         else:
             self._header += self._buffer[:at]
             self._drop(at + len(marker))
+            call = self._header.find(CALL_HEADER)
+            if call >= 0:
+                # Who is called stands in the header only: whoever reads calls needs it.
+                text = self._header[call:] + marker
+                out.append(Segment("answer", text, self._at - len(text)))
         self._pass(marker)
         return True
 

@@ -18,6 +18,10 @@ _ESCAPE = "\ue0f0"
 """Private-use mark around what is said literally although it is spelt like a control token."""
 
 
+CUT = "\ue0f2"
+"""Private-use mark at the end of an answer that is to go on: what a template writes behind it is left out."""
+
+
 class SpeltTokens:
     """Guards foreign values of one vocabulary, and encodes text in which they stand."""
 
@@ -49,7 +53,7 @@ class SpeltTokens:
         return ids
 
     def _escape(self, text: str) -> str:
-        text = whole(text).replace(_ESCAPE, "").replace(MARK, "")
+        text = whole(text).replace(_ESCAPE, "").replace(MARK, "").replace(CUT, "")
         if self._pattern is None:
             return text
         return self._pattern.sub(lambda m: f"{_ESCAPE}{m[0]}{_ESCAPE}", text)

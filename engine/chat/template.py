@@ -10,17 +10,19 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from engine.chat.messages import SYSTEM_ROLES, Message, forms
+from engine.chat.messages import SYSTEM_ROLES, Message, forms, leaves_out
 from engine.chat.reasoning import Segment, Style, ThinkSplitter, closing, opened, style_of
 from engine.chat.reply_cache import Replies
-from engine.chat.spelt_tokens import SpeltTokens
+from engine.chat.spelt_tokens import CUT, SpeltTokens
 from engine.chat.stable_prefix import Probe, common, probe
 from engine.errors import UsageError
 
 __all__ = ["ChatFormat", "Prompt", "Segment", "ThinkSplitter"]
 
+Ending = Literal["header", "turn", "text"]
+"""What a prompt ends in: the header of the answer to come, a closed turn, or the text of an answer that goes on."""
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """From less to more thinking."""
 CHATML = (
@@ -78,10 +80,20 @@ class ChatFormat:
         effort: str | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         extra: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final: bool = False,
     ) -> Prompt:
         """Everything that a request for the next assistant turn needs. thinking: nothing to a model that does not."""
         thinking = thinking if self.thinks else None
-        ids = self.render(messages, thinking=thinking, effort=effort, tools=tools, extra=extra)
+        ids = self.render(
+            messages,
+            thinking=thinking,
+            effort=effort,
+            tools=tools,
+            extra=extra,
+            add_generation_prompt=add_generation_prompt,
+            continue_final=continue_final,
+        )
         probed = self._probe(thinking, effort)
         head = self._head(messages, ids, thinking, effort, tools, extra)
         marks = {n for n in (head, len(ids) - probed.tail(ids)) if 0 < n < len(ids)}
@@ -96,8 +108,10 @@ class ChatFormat:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         extra: Mapping[str, Any] | None = None,
+        continue_final: bool = False,
     ) -> list[int]:
-        """Token ids of a conversation.
+        """Token ids of a conversation. continue_final: they end in the text of the last message, an answer that is to
+        go on.
 
         thinking: None leaves it to the template; False closes a block that the template opens whatever it is told.
         effort: the nearest one that the template takes, the lower on a tie. extra: further template variables.
@@ -112,9 +126,10 @@ class ChatFormat:
             # Families differ in the name; a template ignores the one that it does not know.
             options.setdefault("enable_thinking", thinking)
             options.setdefault("thinking", thinking)
-        ids = self._write(messages, options, effort, tools, add_generation_prompt, thinking is False)
+        ending: Ending = "text" if continue_final else "header" if add_generation_prompt else "turn"
+        ids = self._write(messages, options, effort, tools, ending, thinking is False)
         if ids is None:
-            ids = self._write(messages, options, effort, tools, add_generation_prompt, thinking is False, fresh=True)
+            ids = self._write(messages, options, effort, tools, ending, thinking is False, fresh=True)
         assert ids is not None
         return ids
 
@@ -129,13 +144,13 @@ class ChatFormat:
         options: dict[str, Any],
         effort: str | None,
         tools: Sequence[Mapping[str, Any]] | None,
-        generate: bool,
+        ending: Ending,
         close: bool,
         fresh: bool = False,
     ) -> list[int] | None:
         """Render and encode. fresh: without known answers; None when they cannot be used."""
-        text = self._text(messages, options, effort, tools, generate, fresh)
-        if close and generate and opened(text[-256:], self.style):
+        text = self._text(messages, options, effort, tools, ending, fresh)
+        if close and ending == "header" and opened(text[-256:], self.style):
             text = text.rstrip("\n") + closing(self.style)
         pieces = self._replies.split(text)
         if pieces is None:
@@ -148,7 +163,7 @@ class ChatFormat:
         options: dict[str, Any],
         effort: str | None,
         tools: Sequence[Mapping[str, Any]] | None,
-        generate: bool,
+        ending: Ending,
         fresh: bool,
     ) -> str:
         """The rendered text. What a template refuses is taken away one by one; tools never."""
@@ -160,17 +175,19 @@ class ChatFormat:
         options, tools = self._spelt.guard(options), self._spelt.guard(tools)
         for form in forms(messages):
             guarded: list[Message] = [*self._spelt.guard(form)]
+            if ending == "text":
+                guarded[-1] = {**guarded[-1], "content": f"{guarded[-1]['content']}{CUT}"}
             known = guarded if fresh else [self._mark(m) for m in guarded]
             for attempt in self._attempts(options, effort):
                 try:
-                    text = self._apply(known, attempt, tools, generate)
+                    text = self._apply(known, attempt, tools, ending)
                     if any(m["content"] not in text for m, g in zip(known, guarded, strict=True) if m is not g):
                         # This template does more with an answer than print it.
-                        text = self._apply(guarded, attempt, tools, generate)
+                        text = self._apply(guarded, attempt, tools, ending)
                 except Exception as e:  # noqa: BLE001  templates are programs of strangers and may raise anything
                     error = error or e
                     continue
-                if _leaves_out(guarded, text):
+                if leaves_out(guarded, text):
                     break
                 return text
         if error is None:
@@ -185,15 +202,16 @@ class ChatFormat:
             tries = [options]
         return [*tries, *({k: v for k, v in options.items() if k != name} for name in options), {}]
 
-    def _apply(self, messages: list[Message], options: dict[str, Any], tools: Any, generate: bool) -> str:
-        return self._tokenizer.apply_chat_template(
+    def _apply(self, messages: list[Message], options: dict[str, Any], tools: Any, ending: Ending) -> str:
+        text: str = self._tokenizer.apply_chat_template(
             messages,
             tools=list(tools) if tools else None,
-            add_generation_prompt=generate,
+            add_generation_prompt=ending == "header",
             tokenize=False,
             chat_template=self._template,
             **options,
         )
+        return text[: text.rindex(CUT)] if ending == "text" else text
 
     def _mark(self, message: Message) -> Message:
         """Put a number in the place of an answer whose tokens are known."""
@@ -223,11 +241,12 @@ class ChatFormat:
         """Whether a prompt leaves the model inside its reasoning (the template wrote the opener)."""
         return opened(self._decode(ids[-64:]), self.style)
 
-    def splitter(self, ids: Sequence[int]) -> ThinkSplitter:
-        """A splitter for the text that follows this prompt."""
-        tail = self._decode(ids[-64:])
+    def splitter(self, ids: Sequence[int], said: str = "") -> ThinkSplitter:
+        """A splitter for the text that follows this prompt. said: the prompt ends in this part of the answer."""
+        tail = self._decode(ids[-64 - len(said) :]).removesuffix(said)
         header = bool(self.style.message) and self.style.message not in tail[tail.rfind(self.style.ends[0]) :]
-        return ThinkSplitter(self.style, inside=opened(tail, self.style), header=header)
+        splitter = ThinkSplitter(self.style, inside=opened(tail, self.style), header=header)
+        return splitter.after(said) if said else splitter
 
     def _decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
@@ -283,13 +302,6 @@ class ChatFormat:
                 self._heads.clear()
             self._heads[key] = one[: common(one, two)]
         return common(ids, self._heads[key])
-
-
-def _leaves_out(messages: Sequence[Message], text: str) -> bool:
-    """Whether the template silently dropped the system message."""
-    first = messages[0]
-    content = first.get("content")
-    return first["role"] == "system" and isinstance(content, str) and content.strip() not in text
 
 
 def nearest_efforts(effort: str) -> list[str]:

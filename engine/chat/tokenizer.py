@@ -19,6 +19,7 @@ TURN_ENDS = (
     "<end_of_turn>",
     "<turn|>",
     "<|tool_response>",
+    "<|call|>",
     "<|endoftext|>",
     "<eos>",
 )

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from engine.chat.stop_scope import WholeText
 from engine.chat.tokenizer import Tokenizer
-from engine.types import Piece, Source
+from engine.types import Piece, Source, StopScope
 
 Reason = Literal["stop", "length", "context"]
 
@@ -27,11 +28,17 @@ class Finish:
         stop: Sequence[str],
         max_tokens: int,
         room: int,
+        scope: StopScope | None = None,
     ) -> None:
-        """room: tokens until the context window is full."""
+        """room: tokens until the context window is full. scope: where stop strings count; None is everywhere."""
         self._stream = tokenizer.stream()
         self._stop_ids = stop_ids
         self._stops = tuple(s for s in stop if s)
+        self._longest = max((len(s) for s in self._stops), default=0)
+        self._scope = scope or WholeText()
+        self._run = ""
+        """The last stretch of text without a gap in which stop strings count."""
+        self._run_start = 0
         self._max_tokens = max_tokens
         self._room = room
         self._count = 0
@@ -54,14 +61,11 @@ class Finish:
             return self._end("stop", token)
         text = self._stream.push(token)
         self._held.append(Piece(text, source, token, position, round_index))
-        searched_from = max(0, len(self.text) - max((len(s) for s in self._stops), default=0) + 1)
         self.text += text
-        if text:
-            found = self._find_stop(searched_from)
-            if found is not None:
-                where, stop = found
-                self._cut(where)
-                return self._end("stop", stop)
+        if text and self._stops and (found := self._find_stop(text)) is not None:
+            where, stop = found
+            self._cut(where)
+            return self._end("stop", stop)
         if self.remaining <= 0:
             return self._end("length" if self._count >= self._max_tokens else "context", None)
         return None
@@ -72,9 +76,18 @@ class Finish:
         out, self._held = tuple(self._held[:safe]), self._held[safe:]
         return out
 
-    def _find_stop(self, start: int) -> tuple[int, str] | None:
-        hits = [(at, s) for s in self._stops if (at := self.text.find(s, start)) >= 0]
-        return min(hits, key=lambda hit: (hit[0], -len(hit[1]))) if hits else None
+    def _find_stop(self, text: str) -> tuple[int, str] | None:
+        """The first stop string that the further text completes, and where in the whole text it begins."""
+        for start, run in self._scope.feed(text):
+            if start != self._run_start + len(self._run):
+                self._run_start, self._run = start, ""
+            searched_from = max(0, len(self._run) - self._longest + 1)
+            self._run += run
+            hits = [(at, s) for s in self._stops if (at := self._run.find(s, searched_from)) >= 0]
+            if hits:
+                at, stop = min(hits, key=lambda hit: (hit[0], -len(hit[1])))
+                return self._run_start + at, stop
+        return None
 
     def _cut(self, where: int) -> None:
         """Remove text[where:] from the pieces that are held; nothing after `where` was given out."""
@@ -101,21 +114,24 @@ class Finish:
 
     def _safe_pieces(self) -> int:
         """How many held pieces end before the longest tail that could still become a stop string."""
-        tail = 0
-        for stop in self._stops:
-            for n in range(min(len(stop) - 1, len(self.text)), tail, -1):
-                if self.text.endswith(stop[:n]):
-                    tail = n
-                    break
         safe = len(self._held)
         if self._stream.incomplete:
             # Tokens of a half character wait for the one that completes it, or for the end.
             while safe and not self._held[safe - 1].text:
                 safe -= 1
+        tail = len(self.text) - self._certain() if self._stops else 0
         while safe and tail > 0:
             tail -= len(self._held[safe - 1].text)
             safe -= 1
         return safe
+
+    def _certain(self) -> int:
+        """Length of the text in which no stop string can begin any more."""
+        settled, end = self._scope.settled, self._run_start + len(self._run)
+        if end < settled:
+            return settled
+        tails = (n for s in self._stops for n in range(1, len(s)) if self._run.endswith(s[:n]))
+        return min(settled, end - max(tails, default=0))
 
     def abandon(self) -> None:
         """End by the owner's will (cancel): give out what is held."""

@@ -7,7 +7,7 @@ against these types alone. Arrays appear only as annotations.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -73,6 +73,19 @@ class Media:
     """Positions that it takes, with the marks before and after it."""
 
 
+class StopScope(Protocol):
+    """Which of a generated text is looked at for stop strings; see engine/chat/stop_scope.py."""
+
+    @property
+    def settled(self) -> int:
+        """Characters from the beginning on of which it is known whether they count."""
+        ...
+
+    def feed(self, text: str) -> list[tuple[int, str]]:
+        """Runs of text that count, as they become certain, each with its offset in the whole."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One generation. Token ids in, events out; templates and tools are a front end's business."""
@@ -83,6 +96,8 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
     """Stop strings; the text, the ids, the usage and the state end before the first one found."""
+    stop_scope: Callable[[], StopScope] | None = None
+    """Makes what decides, for one generation, which of its text stop strings are looked for in; None: all of it."""
     stop_ids: frozenset[int] | None = None
     """None: the target's own stop ids. An empty set: never stop on a token."""
     logprobs: int | None = None

@@ -45,20 +45,19 @@ def effort_of(value: str | None, param: str) -> str | None:
     return value
 
 
-def add_usage(answers: list[Answer]) -> Usage:
-    """One usage for all choices: the prompt counts once."""
-    done = [a.done.usage for a in answers if a.done is not None]
-    return sum_usage(done)
+def add_usage(answers: list[Answer], each: int = 0) -> Usage:
+    return sum_usage([a.done.usage if a.done is not None else Usage() for a in answers], each)
 
 
-def sum_usage(parts: list[Usage]) -> Usage:
+def sum_usage(parts: list[Usage], each: int = 0) -> Usage:
+    """One usage for all choices. each: how many of them share a prompt, which counts once; 0 is all of them."""
     if not parts:
         return Usage()
-    first = parts[0]
+    first, read = parts[0], parts[:: each or len(parts)]
     return Usage(
-        prompt=first.prompt,
+        prompt=sum(u.prompt for u in read),
         completion=sum(u.completion for u in parts),
-        cached=first.cached,
+        cached=sum(u.cached for u in read),
         drafted=sum(u.drafted for u in parts),
         accepted=sum(u.accepted for u in parts),
         rounds=sum(u.rounds for u in parts),

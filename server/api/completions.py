@@ -8,13 +8,14 @@ from engine.types import Usage
 from server.api.base import add_usage, decode, openai_error, openai_usage, sum_usage
 from server.api.chat_completions.request import Sampled
 from server.api.dialect import Context, Dialect, Identity
+from server.api.validation import held, positive, sampling_of, stops, top_count
 from server.errors import ApiError, bad
 from server.http import sse
-from server.types import Answer, Chat, Delta, Done, Text, TokenLogprob, held, positive, sampling_of, stops, top_count
+from server.types import Answer, Chat, Delta, Done, Text, TokenLogprob
 
 
 class _Request(Sampled, kw_only=True):
-    prompt: str | list[int | str]
+    prompt: str | list[int | str | list[int]]
     logprobs: int | bool | None = None
     echo: bool | None = False
     suffix: str | None = None
@@ -22,21 +23,16 @@ class _Request(Sampled, kw_only=True):
 
 def parse(body: bytes, context: Context) -> Chat:
     request = decode(body, _Request, "completions")
-    prompt: Any = request.prompt
-    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
-        if len(prompt) != 1:
-            raise bad("prompt: one prompt a request; send several requests, they are batched.", "prompt")
-        prompt = prompt[0]
-    if not prompt:
-        raise bad("prompt: must not be empty.", "prompt")
-    if isinstance(prompt, list) and not all(isinstance(t, int) for t in prompt):
-        raise bad("prompt: give a text or a list of token ids.", "prompt")
-    if request.suffix:
-        raise bad("suffix: is not supported; put the text after the cursor into the prompt.", "suffix")
+    prompts = _prompts(request.prompt)
+    texts = all(isinstance(p, str) for p in prompts)
+    if request.suffix and not texts:
+        raise bad("suffix: goes with a prompt that is text.", "suffix")
     top = top_count(request.logprobs, "logprobs")
     return Chat(
         model=request.model,
-        prompt=prompt,
+        prompt=prompts[0],
+        prompts=prompts,
+        suffix=request.suffix or "",
         format=request.structured(),
         sampling=sampling_of(request, "completions"),
         max_tokens=held("max_tokens", request.max_tokens, "max_tokens"),
@@ -49,8 +45,25 @@ def parse(body: bytes, context: Context) -> Chat:
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         provenance=bool(request.x_dspark),
         conversation=request.prompt_cache_key or "",
-        echo=prompt if request.echo and isinstance(prompt, str) else None,
+        echo=tuple(p if request.echo and isinstance(p, str) else "" for p in prompts),
     )
+
+
+def _prompts(given: Any) -> tuple[str | list[int], ...]:
+    """One prompt or several: a text or ids, or a list of either."""
+    found = given if isinstance(given, list) and given and isinstance(given[0], str | list) else [given]
+    for i, prompt in enumerate(found):
+        where = "prompt" if found[0] is given else f"prompt[{i}]"
+        if not prompt:
+            raise bad(f"{where}: must not be empty.", where)
+        if not (isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(t, int) for t in prompt))):
+            raise bad(f"{where}: give a text or a list of token ids.", where)
+    return tuple(found)
+
+
+def _echo(chat: Chat, choice: int) -> str:
+    """What stands before the text of a choice: its prompt, when that was asked for."""
+    return chat.echo[choice // chat.n]
 
 
 def _reason(done: Done | None) -> str:
@@ -79,13 +92,13 @@ def answer(chat: Chat, answers: list[Answer], identity: Identity) -> dict[str, A
         "choices": [
             {
                 "index": i,
-                "text": (chat.echo or "") + a.text,
-                "logprobs": None if chat.logprobs is None else _logprobs(a.logprobs, len(chat.echo or "")),
+                "text": _echo(chat, i) + a.text,
+                "logprobs": None if chat.logprobs is None else _logprobs(a.logprobs, len(_echo(chat, i))),
                 "finish_reason": _reason(a.done),
             }
             for i, a in enumerate(answers)
         ],
-        "usage": openai_usage(add_usage(answers)),
+        "usage": openai_usage(add_usage(answers, chat.n)),
     }
     if chat.provenance:
         body["x_dspark"] = [a.done.provenance.as_dict() for a in answers if a.done and a.done.provenance]
@@ -95,8 +108,8 @@ def answer(chat: Chat, answers: list[Answer], identity: Identity) -> dict[str, A
 class CompletionStream:
     def __init__(self, chat: Chat, identity: Identity) -> None:
         self._chat = chat
-        self._usages: list[Usage] = []
-        self._offsets = [len(chat.echo or "")] * chat.n
+        self._usages = [Usage()] * chat.choices
+        self._offsets = [len(_echo(chat, i)) for i in range(chat.choices)]
         self._base = {
             "id": identity.id,
             "object": "text_completion",
@@ -105,7 +118,7 @@ class CompletionStream:
         }
 
     def open(self) -> list[bytes]:
-        return [self._chunk(i, self._chat.echo) for i in range(self._chat.n)] if self._chat.echo else []
+        return [self._chunk(i, echo) for i in range(self._chat.choices) if (echo := _echo(self._chat, i))]
 
     def frames(self, choice: int, delta: Delta) -> list[bytes]:
         match delta:
@@ -114,7 +127,7 @@ class CompletionStream:
                 self._offsets[choice] += len(text)
                 return [self._chunk(choice, text, logprobs=block)]
             case Done():
-                self._usages.append(delta.usage)
+                self._usages[choice] = delta.usage
                 extra = {"x_dspark": delta.provenance.as_dict()} if self._chat.provenance and delta.provenance else {}
                 return [self._chunk(choice, "", _reason(delta), **extra)]
             case _:
@@ -129,7 +142,7 @@ class CompletionStream:
     def close(self) -> list[bytes]:
         tail = [sse.DONE]
         if self._chat.include_usage:
-            usage = openai_usage(sum_usage(self._usages))
+            usage = openai_usage(sum_usage(self._usages, self._chat.n))
             tail.insert(0, sse.frame({**self._base, "choices": [], "usage": usage}))
         return tail
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from engine.engine import Engine
 from server.errors import ApiError
+from server.tool_calls import unknown_syntax
 
 log = logging.getLogger("dspark.server")
 
@@ -59,13 +60,18 @@ class Holder:
             except Exception as error:
                 self.state, self.error = "error", str(error)
                 raise
-            self.name, self.state = public_name(self._engine), "ok"
+            self._serve(self._engine)
 
     def adopt(self, engine: Engine) -> None:
         """Serve an engine that was opened elsewhere."""
         with self._lock:
             self._release()
-            self._engine, self.name, self.state = engine, public_name(engine), "ok"
+            self._serve(engine)
+
+    def _serve(self, engine: Engine) -> None:
+        self._engine, self.name, self.state = engine, public_name(engine), "ok"
+        if unknown_syntax(engine.format.source):
+            log.warning("%s writes tool calls in a syntax that is not known here: they arrive as text.", self.name)
 
     def unload(self) -> None:
         with self._lock:

@@ -12,14 +12,14 @@ from typing import Any
 
 from engine.chat.history import readable_calls, tools_as_text
 from engine.chat.reasoning import closing
-from engine.chat.template import ThinkSplitter
 from engine.engine import Engine
 from engine.errors import UsageError
 from engine.sampling.structured_output import Gate, Grammars
 from engine.sampling.thinking_budget import ReasoningLimit
 from engine.types import Processor
 from server.errors import bad
-from server.tool_calls import family_of
+from server.tool_calls import FAMILIES, family_of
+from server.tool_calls.base import ToolParser
 from server.tool_calls.grammar import forced, taught
 from server.types import Chat, Message, Tool
 
@@ -37,11 +37,31 @@ def conversation(engine: Engine, chat: Chat) -> tuple[list[Message], dict[str, A
         messages = tools_as_text([readable_calls(m) for m in messages])
         if tools:
             messages = _with_system(messages, taught(tools))
-    return messages, {"tools": shapes, "extra": chat.template_kwargs or None}
+    template: dict[str, Any] = {"tools": shapes, "extra": chat.template_kwargs or None}
+    if chat.final == "turn":
+        template["add_generation_prompt"] = False
+    elif chat.final == "continue" or (not chat.final and _begun(chat.messages)):
+        if not _begun(chat.messages):
+            raise bad("continue_final_message: the last message must be a text of the assistant.", "messages")
+        template["continue_final"] = True
+    return messages, template
 
 
-def splitter(engine: Engine, prompt: Sequence[int]) -> ThinkSplitter:
-    return engine.format.splitter(prompt)
+def _begun(messages: Sequence[Message]) -> bool:
+    """Whether the last message is an answer that has begun, and not what is left of one that was whole."""
+    last = messages[-1] if messages else {}
+    text = last.get("content")
+    return last.get("role") == "assistant" and isinstance(text, str) and text != "" and not last.get("tool_calls")
+
+
+def calls(chat: Chat) -> bool:
+    """Whether the answer may hold calls."""
+    return bool(chat.tools) and chat.choice.mode != "none"
+
+
+def parser(engine: Engine, chat: Chat) -> ToolParser | None:
+    """What finds the calls in one answer."""
+    return FAMILIES[family_of(engine.format.source)](chat.tools, chat.call_prefix) if calls(chat) else None
 
 
 def _with_system(messages: list[Message], text: str) -> list[Message]:

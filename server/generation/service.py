@@ -6,6 +6,7 @@ Everything that a dialect does not decide is decided here, once for all dialects
 from __future__ import annotations
 
 import asyncio
+import copy
 import fnmatch
 import logging
 import threading
@@ -13,24 +14,27 @@ import weakref
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from engine.chat.history import without_pictures
 from engine.chat.images import Picture, read_picture
 from engine.chat.prompt import build_request, continue_ids
+from engine.chat.reasoning import ThinkSplitter
 from engine.engine import Engine
 from engine.errors import DsparkError, ImageUnsupported
-from engine.types import Request
+from engine.types import Request, StopScope
 from server.errors import ApiError, bad, from_engine, too_long
 from server.generation import prompt as forcing
 from server.generation.channel import Channel
 from server.generation.choice import Choice, Plain, Splitter
 from server.generation.content import beginning
 from server.generation.engine_holder import Holder
+from server.generation.infill import infill
 from server.generation.logprobs import TokenBytes
 from server.metrics import Metrics
 from server.settings import Settings
-from server.tool_calls import FAMILIES, family_of
+from server.tool_calls.base import ShownText
 from server.types import Broken, Chat, Delta, Message, fresh_id
 
 log = logging.getLogger("dspark.server")
@@ -92,6 +96,13 @@ def _short(chat: Chat) -> bool:
         return False
     texts = [chat.prompt, *(m.get("content") for m in chat.messages)]
     return all(isinstance(t, str | None) for t in texts) and sum(len(t or "") for t in texts) <= SHORT_CHARACTERS
+
+
+def _shown(engine: Engine, chat: Chat, splitter: ThinkSplitter) -> StopScope:
+    """Where stop texts count in an answer that may hold calls."""
+    parser = forcing.parser(engine, chat)
+    assert parser is not None
+    return ShownText(copy.deepcopy(splitter), parser)
 
 
 def _pictures(engine: Engine, chat: Chat) -> tuple[list[Message], list[Picture]]:
@@ -176,20 +187,21 @@ class Service:
             ApiError: with the status to answer.
         """
         settings = self.settings
-        if chat.n > settings.max_choices:
-            raise bad(f"n: at most {settings.max_choices}, got {chat.n}.", "n")
+        if chat.choices > settings.max_choices:
+            param = "n" if len(chat.prompts) < 2 else "prompt"
+            raise bad(f"{param}: at most {settings.max_choices} answers a request, got {chat.choices}.", param)
         if self._closing:
             raise ApiError("The server is shutting down; send the request again.", "unavailable")
-        if self._load() + chat.n > settings.max_queue:
+        if self._load() + chat.choices > settings.max_queue:
             raise ApiError(
                 "The queue is full; try again shortly.", "rate_limit", code="queue_full", headers={"retry-after": "1"}
             )
-        self._pending += chat.n
+        self._pending += chat.choices
         try:
-            prepared = await self._prepare(chat)
-            return self._submit(chat, prepared)
+            several = [replace(chat, prompt=p, prompts=()) for p in chat.prompts] if len(chat.prompts) > 1 else [chat]
+            return self._submit(chat, [await self._prepare(one) for one in several])
         finally:
-            self._pending -= chat.n
+            self._pending -= chat.choices
 
     def _load(self) -> int:
         load = self.metrics.totals()
@@ -213,6 +225,10 @@ class Service:
     def _prepared(self, chat: Chat, counting: bool) -> Prepared:
         engine = self.engine(chat.model)
         try:
+            for token in chat.sampling.get("logit_bias") or ():
+                if not 0 <= token < engine.spec.vocab_size:
+                    last = engine.spec.vocab_size - 1
+                    raise bad(f"logit_bias: token ids go from 0 to {last}, got {token}.", "logit_bias")
             request, splitter = self._built(engine, chat)
             prompt, limit = list(request.prompt), engine.spec.context
             if not counting and len(prompt) >= limit:
@@ -238,14 +254,19 @@ class Service:
         more: dict[str, Any] = {"stop": chat.stop, "logprobs": chat.logprobs, "drafter": chat.drafter, "cap": chat.cap}
         more["conversation"] = chat.conversation or beginning(chat.messages)
         if chat.prompt is not None:
-            return continue_ids(engine, self._ids(engine, chat.prompt), config, **more), Plain()
+            return continue_ids(engine, self._ids(engine, chat.prompt, chat.suffix), config, **more), Plain()
         chat.messages, pictures = _pictures(engine, chat)
         messages, template = forcing.conversation(engine, chat)
         built = build_request(engine, messages, config, pictures, template=template, **more)
-        return built.request, built.splitter
+        if not forcing.calls(chat):
+            return built.request, built.splitter
+        scope = partial(_shown, engine, chat, built.splitter)
+        return replace(built.request, stop_scope=scope), built.splitter
 
     @staticmethod
-    def _ids(engine: Engine, prompt: str | list[int]) -> list[int]:
+    def _ids(engine: Engine, prompt: str | list[int], suffix: str) -> list[int]:
+        if suffix and isinstance(prompt, str):
+            return infill(engine.tokenizer, prompt, suffix)
         ids = engine.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not ids:
             raise bad("prompt: must not be empty.", "prompt")
@@ -253,15 +274,16 @@ class Service:
             raise bad(f"prompt: token ids go from 0 to {engine.spec.vocab_size - 1}.", "prompt")
         return ids
 
-    def _submit(self, chat: Chat, prepared: Prepared) -> Generation:
-        engine, request = prepared.engine, prepared.request
+    def _submit(self, chat: Chat, several: list[Prepared]) -> Generation:
         loop = asyncio.get_running_loop()
-        channel = Channel(loop, logprobs=chat.logprobs is not None, choices=chat.n, news=chat.news)
+        channel = Channel(loop, logprobs=chat.logprobs is not None, choices=chat.choices, news=chat.news)
         choices: list[Choice] = []
-        for i in range(chat.n):
+        for i in range(chat.choices):
+            prepared, sibling = several[i // chat.n], i % chat.n
+            engine, request = prepared.engine, prepared.request
             track = self.metrics.track()
             choices.append(self._choice(engine, chat, channel, i, prepared))
-            one = request if i == 0 else self._sibling(engine, chat, request, i)
+            one = self._sibling(engine, chat, request, sibling) if sibling else request
             try:
                 channel.attach(engine.submit(replace(one, id=fresh_id("")), channel.listener(i, track)))
             except Exception as error:  # refused by the engine: nothing of this request may stay behind
@@ -279,14 +301,10 @@ class Service:
         return replace(request, sampling=sampling, processors=forcing.processors(engine, chat, list(request.prompt)))
 
     def _choice(self, engine: Engine, chat: Chat, channel: Channel, index: int, prepared: Prepared) -> Choice:
-        parser = None
-        if chat.tools and chat.choice.mode != "none":
-            parser = FAMILIES[family_of(engine.format.source)](chat.tools, chat.call_prefix)
-        splitter = prepared.splitter if index == 0 else forcing.splitter(engine, prepared.prompt)
         return Choice(
-            splitter if chat.prompt is None else Plain(),
+            copy.deepcopy(prepared.splitter),
             channel.ledgers[index],
-            parser=parser,
+            parser=forcing.parser(engine, chat),
             hide_reasoning=chat.thinking is False,
             entry=self._token_bytes(engine).entry if chat.logprobs is not None else None,
             one_call=not chat.choice.parallel,

@@ -6,12 +6,12 @@ deltas as soon as they are certain. Parsing is active only when the request decl
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar
 
-from engine.chat.foreign_text import read_json, whole
+from engine.chat.reasoning import ThinkSplitter
 from server.types import CallArguments, CallEnd, CallStart, Delta, Text, Tool, fresh_id
 
 Reading = Generator[None, None, Any]
@@ -28,6 +28,8 @@ class Source:
     def __init__(self) -> None:
         self.text = ""
         self.closed = False
+        self.position = 0
+        """Characters taken so far."""
         self._taken: list[str] = []
 
     def more(self) -> Generator[None, None, bool]:
@@ -49,6 +51,7 @@ class Source:
 
     def take(self, count: int) -> str:
         part, self.text = self.text[:count], self.text[count:]
+        self.position += len(part)
         self._taken.append(part)
         return part
 
@@ -106,7 +109,10 @@ def partial_tail(text: str, words: Sequence[str]) -> int:
 class ToolParser(ABC):
     """Splits answer text into text and calls. `feed` and `finish` return deltas in order; neither ever raises."""
 
-    openers: tuple[str, ...]
+    name: ClassVar[str]
+    signs: ClassVar[tuple[str, ...]]
+    """What stands in a chat template that teaches this syntax."""
+    openers: ClassVar[tuple[str, ...]]
 
     def __init__(self, tools: Sequence[Tool], prefix: str = "call_") -> None:
         self.tools = {t.name: t for t in tools}
@@ -115,6 +121,10 @@ class ToolParser(ABC):
         self._out: list[Delta] = []
         self._calls = 0
         self._open = False
+        self._doubtful: int | None = None
+        """Where a call may begin that is not certain yet."""
+        self.said: list[tuple[int, str]] = []
+        """Texts that are no part of a call since somebody last emptied it, with their offsets."""
         self._machine = self._run()
         next(self._machine)
 
@@ -139,6 +149,11 @@ class ToolParser(ABC):
             pass
         return self._flush()
 
+    @property
+    def settled(self) -> int:
+        """Characters from the beginning on that are known to be text, or part of a call."""
+        return self._source.position if self._doubtful is None else self._doubtful
+
     # For families -----------------------------------------------------------------------------------------------------
 
     def begin(self, name: str) -> Tool:
@@ -148,6 +163,7 @@ class ToolParser(ABC):
             raise NotACall
         self._out.append(CallStart(self._calls, fresh_id(self._prefix), name))
         self._open = True
+        self._doubtful = None
         return tool
 
     def arguments(self, text: str) -> None:
@@ -194,6 +210,7 @@ class ToolParser(ABC):
         """One opener: calls, or text again when it was none."""
         self._source.mark()
         before = self._calls
+        self._doubtful = self._source.position
         try:
             yield from self.calls()
         except (NotACall, ValueError, RecursionError):
@@ -204,11 +221,13 @@ class ToolParser(ABC):
                 self._source.take(len(self._source.text))
             elif self._calls == before:
                 self._say(self._source.raw or self._source.take(1))
+        self._doubtful = None
 
     def _say(self, text: str) -> None:
         if not text or (self._calls and not text.strip()):
             return
         self._out.append(Text(text))
+        self.said.append((self._source.position - len(text), text))
 
     def _flush(self) -> list[Delta]:
         out, self._out = self._out, []
@@ -224,91 +243,36 @@ class ToolParser(ABC):
         return merged
 
 
-# Values ---------------------------------------------------------------------------------------------------------------
+class ShownText:
+    """Where stop texts count: in what a client is shown as text, not in reasoning and not in a call's markup. A
+    `StopScope` of engine/types."""
 
+    def __init__(self, splitter: ThinkSplitter, parser: ToolParser) -> None:
+        self._splitter = splitter
+        self._parser = parser
+        self._parts: list[tuple[int, int]] = []
+        """(offset in what the parser was given, offset in the whole), where either jumps."""
+        self._given = 0
 
-def property_schema(tool: Tool, name: str) -> Mapping[str, Any] | None:
-    properties = tool.parameters.get("properties")
-    found = properties.get(name) if isinstance(properties, Mapping) else None
-    return found if isinstance(found, Mapping) else None
+    @property
+    def settled(self) -> int:
+        parsed = self._parser.settled
+        return self._whole(parsed) if parsed < self._given else self._splitter.given
 
+    def feed(self, text: str) -> list[tuple[int, str]]:
+        for part in self._splitter.feed(text):
+            if part.kind == "answer":
+                self._parts.append((self._given, part.start))
+                self._given += len(part.text)
+                self._parser.feed(part.text)
+        found, self._parser.said = self._parser.said, []
+        return [run for start, said in found for run in self._runs(start, said)]
 
-def schema_types(schema: Mapping[str, Any]) -> set[str]:
-    """The JSON types that a schema allows at its top; empty when it does not say."""
-    kinds: set[str] = set()
-    declared = schema.get("type")
-    if isinstance(declared, str):
-        kinds.add(declared)
-    elif isinstance(declared, list):
-        kinds |= {k for k in declared if isinstance(k, str)}
-    for word in ("anyOf", "oneOf", "allOf"):
-        for part in schema.get(word) or ():
-            if isinstance(part, Mapping):
-                kinds |= schema_types(part)
-    for value in schema.get("enum") or ():
-        kinds.add(_type_of(value))
-    if "const" in schema:
-        kinds.add(_type_of(schema["const"]))
-    if not kinds and "properties" in schema:
-        kinds.add("object")
-    return kinds
+    def _runs(self, start: int, said: str) -> list[tuple[int, str]]:
+        """The text in stretches that are one in the whole as well."""
+        cuts = [start, *(at for at, _ in self._parts if start < at < start + len(said)), start + len(said)]
+        return [(self._whole(a), said[a - start : b - start]) for a, b in pairwise(cuts)]
 
-
-def _type_of(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer"
-    if isinstance(value, float):
-        return "number"
-    return {str: "string", list: "array"}.get(type(value), "object")
-
-
-def _fits(value: Any, kinds: set[str]) -> bool:
-    kind = _type_of(value)
-    return kind in kinds or (kind == "integer" and "number" in kinds)
-
-
-def _read_json(text: str) -> Any:
-    words = {"True": True, "False": False, "None": None}
-    stripped = text.strip()
-    if stripped in words:
-        return words[stripped]
-    value = read_json(stripped)
-    if isinstance(value, float) and value != value:
-        raise ValueError(stripped)
-    return value
-
-
-def coerce(text: str, schema: Mapping[str, Any] | None) -> Any:
-    """A typed value from raw text. The schema decides; without one only short scalars on one line change."""
-    kinds = schema_types(schema) if schema is not None else set[str]()
-    if not kinds:
-        if "\n" in text or len(text.strip()) > 32:
-            return text
-        kinds = {"integer", "number", "boolean", "null"}
-    if kinds == {"string"}:
-        return text
-    try:
-        value = _read_json(text)
-    except ValueError:
-        return text
-    if isinstance(value, float) and kinds & {"integer"} and "number" not in kinds and value.is_integer():
-        value = int(value)
-    if _fits(value, kinds - {"string"}):
-        return value
-    return text
-
-
-def dump(value: Any) -> str:
-    return whole(json.dumps(value, ensure_ascii=False))
-
-
-def quoted(text: str) -> str:
-    """The inside of a JSON string."""
-    return dump(text)[1:-1]
-
-
-ParserFactory = Callable[[Sequence[Tool], str], ToolParser]
+    def _whole(self, offset: int) -> int:
+        at, whole = next(p for p in reversed(self._parts) if p[0] <= offset)
+        return whole + offset - at

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from server.tool_calls.base import NotACall, Reading, ToolParser, coerce, dump, partial_tail, property_schema, quoted
+from server.tool_calls.base import NotACall, Reading, ToolParser, partial_tail
+from server.tool_calls.values import coerce, dump, property_schema, quoted
 
 QUOTE = '<|"|>'
 
 
 class Gemma4Parser(ToolParser):
+    name, signs = "gemma4", ("<|tool_call>",)
     openers = ("<|tool_call>",)
 
     def calls(self) -> Reading:

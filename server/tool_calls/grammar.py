@@ -9,10 +9,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from engine.errors import UsageError
 from engine.sampling.structured_output import JSON_OPTIONS
-from server.tool_calls.base import schema_types
 from server.tool_calls.gemma4 import QUOTE
-from server.tool_calls.tagged import ATEM, MINICPM, QWEN_CODER, Syntax
+from server.tool_calls.tagged import ATEM, MINICPM, MINIMAX, QWEN_CODER, Syntax
+from server.tool_calls.values import schema_types
 from server.types import Tool
 
 TokenId = Callable[[str], int | None]
@@ -27,6 +28,10 @@ class Writer:
     def __init__(self, token: TokenId) -> None:
         self._token = token
         self.rules: list[str] = []
+
+    def known(self, text: str) -> bool:
+        """Whether it is one token of the vocabulary."""
+        return self._token(text) is not None
 
     def mark(self, text: str) -> str:
         """Literal text in which special marks are named by id."""
@@ -57,7 +62,9 @@ class Writer:
 def forced(family: str, tools: Sequence[Tool], token: TokenId) -> str:
     """A Lark grammar for exactly one call of one of `tools`."""
     writer = Writer(token)
-    build = _FAMILIES[family]
+    build = _FAMILIES.get(family)
+    if build is None:
+        raise UsageError("no call can be forced in this model's syntax; leave the choice to the model (auto).")
     return writer.grammar(" | ".join(build(writer, tool) for tool in tools))
 
 
@@ -174,6 +181,32 @@ def _lfm2(w: Writer, tool: Tool) -> str:
     return f"{w.mark('<|tool_call_start|>')} {head} {body} {json.dumps(')]')} {w.mark('<|tool_call_end|>')}"
 
 
+def _mistral(w: Writer, tool: Tool) -> str:
+    call = w.mark("[TOOL_CALLS]")
+    schema = w.json(arguments_schema(tool))
+    if w.known("[ARGS]"):
+        return f"{call} {json.dumps(tool.name)} {w.mark('[ARGS]')} {schema}"
+    head = json.dumps('[{"name": ' + json.dumps(tool.name) + ', "arguments": ')
+    return f"{call} {head} {schema} {json.dumps('}]')}"
+
+
+def _llama3(w: Writer, tool: Tool) -> str:
+    head = json.dumps('{"name": ' + json.dumps(tool.name) + ', "parameters": ')
+    return f"{head} {w.json(arguments_schema(tool))} {json.dumps('}')}"
+
+
+def _kimi(w: Writer, tool: Tool) -> str:
+    head = f"{w.mark('<|tool_calls_section_begin|>')} {w.mark('<|tool_call_begin|>')}"
+    name = f"{json.dumps(f'functions.{tool.name}:0')} {w.mark('<|tool_call_argument_begin|>')}"
+    tail = f"{w.mark('<|tool_call_end|>')} {w.mark('<|tool_calls_section_end|>')}"
+    return f"{head} {name} {w.json(arguments_schema(tool))} {tail}"
+
+
+def _gpt_oss(w: Writer, tool: Tool) -> str:
+    head = f"{w.mark('<|channel|>')} {json.dumps(f'commentary to=functions.{tool.name} ')} {w.mark('<|constrain|>')}"
+    return f'{head} "json" {w.mark("<|message|>")} {w.json(arguments_schema(tool))}'
+
+
 _FAMILIES: dict[str, Callable[[Writer, Tool], str]] = {
     "hermes": _hermes,
     "qwen_coder": _markup(QWEN_CODER),
@@ -181,6 +214,11 @@ _FAMILIES: dict[str, Callable[[Writer, Tool], str]] = {
     "atem": _markup(ATEM),
     "gemma4": _gemma,
     "lfm2": _lfm2,
+    "minimax": _markup(MINIMAX),
+    "mistral": _mistral,
+    "llama3": _llama3,
+    "kimi": _kimi,
+    "gpt_oss": _gpt_oss,
 }
 
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Generator
 
 from engine.chat.foreign_text import read_json
-from server.tool_calls.base import NotACall, Reading, Source, ToolParser, dump
+from server.tool_calls.base import NotACall, Reading, Source, ToolParser
+from server.tool_calls.values import dump
 
 
 def json_string(source: Source) -> Generator[None, None, str]:
@@ -46,6 +47,7 @@ def string_step(source: Source) -> Generator[None, None, str]:
 
 
 class HermesParser(ToolParser):
+    name, signs = "hermes", ("<tool_call>",)
     openers = ("<tool_call>",)
     closer = "</tool_call>"
 

@@ -9,10 +9,12 @@ import ast
 from collections.abc import Generator
 from typing import Any
 
-from server.tool_calls.base import NotACall, Reading, ToolParser, coerce, dump, property_schema
+from server.tool_calls.base import NotACall, Reading, ToolParser
+from server.tool_calls.values import coerce, dump, property_schema
 
 
 class Lfm2Parser(ToolParser):
+    name, signs = "lfm2", ("<|tool_call_start|>",)
     openers = ("<|tool_call_start|>",)
 
     def calls(self) -> Reading:

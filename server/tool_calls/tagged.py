@@ -1,4 +1,4 @@
-"""Calls in tags with one tag a parameter: Qwen3-Coder's XML, MiniCPM and muse's ATEM.
+"""Calls in tags with one tag a parameter: Qwen3-Coder's XML, MiniCPM, MiniMax and muse's ATEM.
 
 Values are raw text; the tool's schema gives them their type. String parameters stream while they come. A value may hold
 its own closing tag: the tag counts only where another tag may follow.
@@ -9,17 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from server.tool_calls.base import (
-    NotACall,
-    Reading,
-    ToolParser,
-    coerce,
-    dump,
-    partial_tail,
-    property_schema,
-    quoted,
-    schema_types,
-)
+from server.tool_calls.base import NotACall, Reading, ToolParser, partial_tail
+from server.tool_calls.values import coerce, dump, property_schema, quoted, schema_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +52,14 @@ ATEM = Syntax(
     parameter=('<atem:parameter name="', '">'),
     parameter_end="</atem:parameter>",
     wrapper=("<atem:function_calls>", "</atem:function_calls>"),
+)
+
+MINIMAX = Syntax(
+    call=('<invoke name="', '">'),
+    call_end="</invoke>",
+    parameter=('<parameter name="', '">'),
+    parameter_end="</parameter>",
+    wrapper=("<minimax:tool_call>", "</minimax:tool_call>"),
 )
 
 
@@ -156,15 +155,24 @@ class MarkupParser(ToolParser):
 
 
 class QwenCoderParser(MarkupParser):
+    name, signs = "qwen_coder", ("<function=",)
     syntax = QWEN_CODER
     openers = QWEN_CODER.openers
 
 
 class MiniCpmParser(MarkupParser):
+    name, signs = "minicpm", ("<function name=",)
     syntax = MINICPM
     openers = MINICPM.openers
 
 
 class AtemParser(MarkupParser):
+    name, signs = "atem", ("<atem:",)
     syntax = ATEM
     openers = ATEM.openers
+
+
+class MiniMaxParser(MarkupParser):
+    name, signs = "minimax", ("<minimax:tool_call>",)
+    syntax = MINIMAX
+    openers = MINIMAX.openers

@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted import ScriptedEngine
 
-from server.tool_calls import FAMILIES, family_of
-from server.tool_calls.base import coerce
-from server.types import Answer, CallArguments, Tool
+from engine.chat.reasoning import MESSAGES, ThinkSplitter
+from engine.errors import UsageError
+from server.generation.engine_holder import Holder
+from server.tool_calls import FAMILIES, family_of, unknown_syntax
+from server.tool_calls.grammar import forced
+from server.tool_calls.values import coerce
+from server.types import Answer, CallArguments, Reasoning, Tool
 from tests.cases import examples
 
 TOOLS = [
@@ -79,6 +84,54 @@ CASES: list[tuple[str, str, list[tuple[str, Any]]]] = [
         "lfm2",
         '<|tool_call_start|>[f("x, )", n=3, l=[1, (2)]), g()]<|tool_call_end|>done',
         [("f", {"a": "x, )", "n": 3, "l": [1, 2]}), ("g", {}), ("text", "done")],
+    ),
+    (
+        "minimax",
+        '<minimax:tool_call>\n<invoke name="f">\n<parameter name="a">v</parameter>\n<parameter name="n">3</parameter>'
+        '\n</invoke>\n<invoke name="g">\n</invoke>\n</minimax:tool_call>',
+        [("f", {"a": "v", "n": 3}), ("g", {})],
+    ),
+    (
+        "mistral",
+        'so [TOOL_CALLS]f[ARGS]{"a": "x", "n": 3}[TOOL_CALLS]g[ARGS]{}',
+        [("text", "so "), ("f", {"a": "x", "n": 3}), ("g", {})],
+    ),
+    ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"n": 3}}]', [("f", {"n": 3})]),
+    ("mistral", "[TOOL_CALLS]no[ARGS]{}", [("text", "[TOOL_CALLS]no[ARGS]{}")]),
+    (
+        "glm",
+        "t<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>5</arg_value>\n<arg_key>n</arg_key>\n<arg_value>3</arg_value>"
+        "\n</tool_call><tool_call>g\n</tool_call>",
+        [("text", "t"), ("f", {"a": "5", "n": 3}), ("g", {})],
+    ),
+    (
+        "kimi",
+        "t<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+        '{"a": "x", "n": 3}<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}'
+        "<|tool_call_end|><|tool_calls_section_end|>",
+        [("text", "t"), ("f", {"a": "x", "n": 3}), ("g", {})],
+    ),
+    (
+        "function_gemma",
+        "<start_function_call>call:f{a:<escape>x y<escape>,n:3}<end_function_call>",
+        [("f", {"a": "x y", "n": 3})],
+    ),
+    (
+        "longcat",
+        '<longcat_tool_call>{"name": "f", "arguments": {"n": 3}}</longcat_tool_call>',
+        [("f", {"n": 3})],
+    ),
+    (
+        "llama3",
+        '<|python_tag|>{"name": "f", "parameters": {"a": "x"}}; {"name": "g", "parameters": {}}',
+        [("f", {"a": "x"}), ("g", {})],
+    ),
+    ("llama3", '{"name": "f", "parameters": {"n": 3}}', [("f", {"n": 3})]),
+    ("llama3", 'is {"name": "Ann"} it', [("text", 'is {"name": "Ann"} it')]),
+    (
+        "gpt_oss",
+        'to=functions.f <|constrain|>json<|message|>{"a": "x", "n": 3}',
+        [("f", {"a": "x", "n": 3})],
     ),
 ]
 
@@ -183,8 +236,49 @@ def test_o36_values_take_their_type_from_the_schema(text: str, schema: Any, valu
         ("<|tool_call_start|>", "lfm2"),
         ("<atem:function_calls>", "atem"),
         ('<function name="', "minicpm"),
+        ("[TOOL_CALLS]", "mistral"),
+        ("<tool_call>{name}\n<arg_key>", "glm"),
+        ("<|tool_calls_section_begin|>", "kimi"),
+        ("<minimax:tool_call>", "minimax"),
+        ("<|start|>assistant to=functions.", "gpt_oss"),
+        ("<|python_tag|>", "llama3"),
         ("nothing", "hermes"),
     ],
 )
 def test_family_follows_the_template(template: str, family: str) -> None:
     assert family_of(template) == family
+
+
+def test_n13_gpt_oss_calls_come_through_its_channels() -> None:
+    raw = (
+        "<|channel|>analysis<|message|>think<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+        '<|constrain|>json<|message|>{"a": "x"}'
+    )
+    for size in (1, 3, 8, 500):
+        splitter = ThinkSplitter(MESSAGES, header=True)
+        parser, answer = FAMILIES["gpt_oss"](TOOLS), Answer()
+        parts = [p for i in range(0, len(raw), size) for p in splitter.feed(raw[i : i + size])] + splitter.flush()
+        for part in parts:
+            assert raw[part.start : part.start + len(part.text)] == part.text
+            for delta in [Reasoning(part.text)] if part.kind == "reasoning" else parser.feed(part.text):
+                answer.add(delta)
+        for delta in parser.finish():
+            answer.add(delta)
+        (call,) = answer.calls()
+        assert (answer.reasoning, answer.text, call.name, json.loads(call.text)) == ("think", "", "f", {"a": "x"})
+
+
+@pytest.mark.parametrize("family", ["mistral", "llama3", "kimi", "gpt_oss", "minimax"])
+def test_n13_a_forced_call_is_one_that_its_parser_reads(family: str) -> None:
+    grammar = forced(family, TOOLS[:1], lambda text: None)
+    assert "%json" in grammar
+    with pytest.raises(UsageError, match="auto"):
+        forced("glm", TOOLS[:1], lambda text: None)
+
+
+def test_n13_an_unknown_syntax_is_said_at_start(caplog: pytest.LogCaptureFixture) -> None:
+    assert unknown_syntax("{{ tools }} <<call>>")
+    assert not unknown_syntax("{{ tools }} [TOOL_CALLS]")
+    assert not unknown_syntax("no place for any")
+    Holder().adopt(ScriptedEngine(template="{{ tools }}{{ messages[-1].content }}"))  # pyright: ignore[reportArgumentType]
+    assert "arrive as text" in caplog.text

@@ -16,6 +16,7 @@ from engine.chat.history import happened, note
 from engine.chat.template import EFFORTS
 from server.api.base import decode
 from server.api.dialect import Context
+from server.api.validation import held, positive, sampling_of, schema_format, stops, tool_choice
 from server.errors import bad
 from server.generation.content import (
     blocks,
@@ -28,20 +29,7 @@ from server.generation.content import (
     read_block,
     tool_call,
 )
-from server.types import (
-    Chat,
-    Format,
-    Image,
-    Message,
-    Tool,
-    ToolChoice,
-    held,
-    positive,
-    sampling_of,
-    schema_format,
-    stops,
-    tool_choice,
-)
+from server.types import Chat, Format, Image, Message, Tool, ToolChoice
 
 _BILLING = re.compile(r"x-anthropic-[a-z-]+: [^\n]*\n?")
 """A line that clients put first and that may change with every request; a block is dropped when it is nothing else."""

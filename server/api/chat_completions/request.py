@@ -10,6 +10,7 @@ import msgspec
 from engine.chat.history import happened, note
 from server.api.base import decode, effort_of
 from server.api.dialect import Context
+from server.api.validation import held, positive, sampling_of, stops, text_format, tool_choice, top_count
 from server.errors import bad
 from server.generation.content import (
     blocks,
@@ -20,21 +21,7 @@ from server.generation.content import (
     read_block,
     tool_call,
 )
-from server.types import (
-    Chat,
-    Format,
-    Image,
-    Message,
-    Tool,
-    ToolChoice,
-    held,
-    positive,
-    sampling_of,
-    stops,
-    text_format,
-    tool_choice,
-    top_count,
-)
+from server.types import Chat, Format, Image, Message, Tool, ToolChoice
 
 
 class _Text(msgspec.Struct, tag="text"):
@@ -166,6 +153,8 @@ class _Request(Sampled, kw_only=True):
     enable_thinking: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     return_progress: bool | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
 
 
 def parse(body: bytes, context: Context) -> Chat:
@@ -198,6 +187,7 @@ def parse(body: bytes, context: Context) -> Chat:
         thinking_budget=positive(request.thinking_budget, "thinking_budget"),
         effort=effort,
         template_kwargs=kwargs,
+        final=_final(request.continue_final_message, request.add_generation_prompt),
         images=images,
         drafter=request.drafter,
         cap=held("cap", request.draft_cap, "draft_cap"),
@@ -207,6 +197,18 @@ def parse(body: bytes, context: Context) -> Chat:
         provenance=bool(request.x_dspark),
         conversation=request.prompt_cache_key or "",
     )
+
+
+def _final(goes_on: bool | None, header: bool | None) -> Literal["", "continue", "header", "turn"]:
+    if goes_on and header:
+        raise bad(
+            "continue_final_message: leave add_generation_prompt out, or set it to false.", "continue_final_message"
+        )
+    if goes_on:
+        return "continue"
+    if header is False:
+        return "turn"
+    return "header" if header or goes_on is False else ""
 
 
 def _messages(given: list[_Message], images: list[Image]) -> list[Message]:

@@ -16,6 +16,7 @@ from engine.chat.history import happened, note, sent_from, tells
 from server.api.base import decode, effort_of
 from server.api.dialect import Context
 from server.api.responses.answer import JOINT, Echo
+from server.api.validation import held, sampling_of, text_format, tool_choice, top_count
 from server.errors import bad
 from server.generation.content import (
     at_path,
@@ -28,19 +29,7 @@ from server.generation.content import (
     read_block,
     tool_call,
 )
-from server.types import (
-    Chat,
-    Format,
-    Image,
-    Message,
-    Tool,
-    ToolChoice,
-    held,
-    sampling_of,
-    text_format,
-    tool_choice,
-    top_count,
-)
+from server.types import Chat, Format, Image, Message, Tool, ToolChoice
 
 # The request ----------------------------------------------------------------------------------------------------------
 
@@ -176,6 +165,8 @@ def parse(body: bytes, context: Context) -> Chat:
         thinking=thinking,
         effort=None if effort == "none" else effort,
         images=images,
+        # An output that is whole is answered by a new one; only a message of the client's own making goes on.
+        final="" if _role(items[-1]) == "assistant" and "id" not in items[-1] else "header",
         drafter=request.drafter,
         cap=held("cap", request.draft_cap, "draft_cap"),
         stream=bool(request.stream),
