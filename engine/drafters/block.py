@@ -158,7 +158,7 @@ class BlockDrafter:
         if self._mask_row is not None:
             masks = mx.broadcast_to(self._mask_row, (width - 1, rows.shape[-1]))
             rows = mx.concatenate([part for i in range(len(pendings)) for part in (rows[i : i + 1], masks)])
-        if self.config.embed_scale != 1.0:
+        if self.config.embed_scale is not None:
             rows = rows * mx.array(self.config.embed_scale, dtype=rows.dtype)
         if self._noise is None:
             return rows

@@ -5,6 +5,7 @@ DFlash's q is independent per row; DFlash 2's is the selector's law over its can
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, cast
@@ -97,14 +98,22 @@ class DFlash(BlockDrafter):
 
 
 def _build(config: DrafterConfig, tensors: Tensors, lender: Lender, *, name: str, context_rows: int | None) -> DFlash:
-    return DFlash(_with_target_softcap(config, lender), tensors, lender, name=name, context_rows=context_rows)
+    own_table = "embed_tokens.weight" in tensors
+    return DFlash(as_its_target(config, lender, own_table), tensors, lender, name=name, context_rows=context_rows)
 
 
-def _with_target_softcap(config: DrafterConfig, target: Lender) -> DrafterConfig:
-    """Gemma-4's head is borrowed with its cap, unless the drafter says otherwise. It changes no greedy draft, but the
-    law that a sampled one is drawn from. Other families scale before they cap, so their raw head stays bare."""
+def as_its_target(config: DrafterConfig, target: Lender, own_table: bool = False) -> DrafterConfig:
+    """What a DFlash for a Gemma takes over with the matrices that it borrows, unless its file says otherwise.
+
+    The rows of the table, times the root of their width: raw ones are accepted less, without an error. And Gemma-4's
+    cap on the logits, which changes no greedy draft, but the law that a sampled one is drawn from. Other families scale
+    before they cap, or norm their rows; their drafters were trained on the bare matrices.
+    """
     raw = target.spec.raw
-    if config.softcap is not None or "gemma4" not in str(raw.get("model_type")):
+    family = str(raw.get("model_type"))
+    if config.embed_scale is None and family.startswith("gemma") and not own_table:
+        config = replace(config, embed_scale=math.sqrt(target.spec.hidden_size))
+    if config.softcap is not None or "gemma4" not in family:
         return config
     text = raw.get("text_config")
     places = [raw, *([cast(Mapping[str, object], text)] if isinstance(text, Mapping) else [])]

@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from engine.drafters.checkpoint.config import DrafterConfig
 from engine.drafters.checkpoint.fields import section
-from engine.drafters.checkpoint.layouts import detect, prism
+from engine.drafters.checkpoint.layouts import detect, gguf
 from engine.drafters.checkpoint.layouts.packaging import Packaging
 from engine.drafters.checkpoint.nvfp4 import is_packed, unpack
 from engine.drafters.checkpoint.torch_file import read_torch
@@ -42,13 +42,25 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     if where.is_dir() and not (where / "config.json").is_file() and len(only := list(where.glob("*.gguf"))) == 1:
         where = only[0]
     if where.suffix.lower() == ".gguf":
-        config, tensors = prism.read(where)
+        config, tensors = gguf.read(where)
         return Checkpoint(config, tensors, where)
     config = read_config(where)
+    detect(config)  # what is no drafter is refused as that, and not for the weights that it lacks
+    arrays = _arrays(where)
+    config = _by_tensors(config, arrays)
     packaging = detect(config)
     mask = _mask_row(where, config)
     normalised = packaging.read({**config, MASK_ROW: True} if mask else config)
-    return Checkpoint(normalised, _tensors(where, packaging, normalised.quantization) | mask, where)
+    return Checkpoint(normalised, _named(arrays, packaging, normalised.quantization) | mask, where)
+
+
+def _by_tensors(config: Mapping[str, Any], arrays: Mapping[str, mx.array]) -> Mapping[str, Any]:
+    """With the rank of a Markov head that the weights have and the config does not mention: labels lie."""
+    first = arrays.get("markov_head.markov_w1.weight")
+    places = (config, section(config, "dflash_config"))
+    if first is None or any(p.get(n) is not None for p in places for n in ("markov_rank", "dspark_markov_rank")):
+        return config
+    return {**config, "markov_rank": first.shape[-1]}
 
 
 def read_config(folder: Path) -> Mapping[str, Any]:
@@ -84,13 +96,20 @@ def _mask_row(folder: Path, config: Mapping[str, Any]) -> dict[str, mx.array]:
     return {MASK_ROW: rows[0].reshape(-1)}
 
 
-def _tensors(folder: Path, packaging: Packaging, quantization: tuple[int, int] | None) -> dict[str, mx.array]:
+def _arrays(folder: Path) -> dict[str, mx.array]:
+    """By their own names; read from the file only where they are used."""
     arrays: dict[str, mx.array] = {}
     for file in _files(folder):
         arrays |= safetensors.load(file)
     # Some exports wrap the module; the names inside are the same.
     if arrays and all(name.startswith("model.") for name in arrays):
         arrays = {name.removeprefix("model."): value for name, value in arrays.items()}
+    return arrays
+
+
+def _named(
+    arrays: Mapping[str, mx.array], packaging: Packaging, quantization: tuple[int, int] | None
+) -> dict[str, mx.array]:
     named = {
         packaging.rename(name): value
         for name, value in arrays.items()

@@ -149,7 +149,8 @@ class DrafterConfig:
     """Norm weights are stored minus one."""
     k_eq_v: bool = False
     """Gemma: values are the raw key projection; there is no value projection."""
-    embed_scale: float = 1.0
+    embed_scale: float | None = None
+    """Factor on the rows of the embedding table; None: none, or what the kind takes over from its target."""
     markov_rank: int = 0
     markov_kind: MarkovKind = "vanilla"
     confidence_with_markov: bool = True

@@ -508,7 +508,12 @@ def gguf_name(name: str) -> str:
 
 
 def write_gguf(
-    path: Path, metadata: dict[str, Any], tensors: dict[str, mx.array], kind: int = 0, version: int = 3
+    path: Path,
+    metadata: dict[str, Any],
+    tensors: dict[str, mx.array],
+    kind: int = 0,
+    version: int = 3,
+    named: Callable[[str], str] = lambda name: gguf_name(name),
 ) -> Path:
     """A GGUF with matrices stored as F32 (0), F16 (1), BF16 (30) or in a block format by the reference's quantiser, and
     vectors as F32 where matrices are in blocks."""
@@ -526,6 +531,10 @@ def write_gguf(
         if isinstance(v, float):
             return struct.pack("<If", 6, v)
         if isinstance(v, list):
+            if v and isinstance(v[0], bool):
+                return struct.pack("<IIQ", 9, 7, len(v)) + bytes(v)
+            if v and isinstance(v[0], str):
+                return struct.pack("<IIQ", 9, 8, len(v)) + b"".join(text(x) for x in v)
             return struct.pack("<IIQ", 9, 4, len(v)) + b"".join(struct.pack("<I", x) for x in v)
         return struct.pack("<I", 8) + text(v)
 
@@ -536,7 +545,69 @@ def write_gguf(
         dims = tuple(reversed(array.shape))
         stored = kind if kind in (0, 1, 30) or (array.ndim > 1 and dims[0] % 32 == 0) else 0
         raw_bytes = quantize(np.array(array.astype(mx.float32)), GGMLQuantizationType(stored)).tobytes()
-        head += text(gguf_name(name)) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, stored, len(body))
+        head += text(named(name)) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, stored, len(body))
         body += raw_bytes + b"\0" * (-len(raw_bytes) % 32)
     path.write_bytes(head + b"\0" * (-len(head) % 32) + body)
     return path
+
+
+_LLAMA_CPP = {
+    "norm.weight": "output_norm.weight",
+    "hidden_norm.weight": "enc.output_norm.weight",
+    "fc.weight": "fc.weight",
+    "embed_tokens.weight": "token_embd.weight",
+    "lm_head.weight": "output.weight",
+    "markov_head.markov_w1.weight": "markov_w1.weight",
+    "markov_head.markov_w2.weight": "markov_w2.weight",
+    "confidence_head.proj.weight": "conf_proj.weight",
+    "confidence_head.proj.bias": "conf_proj.bias",
+    "candidate_selector.hidden_projection.weight": "selector_hidden.weight",
+    "candidate_selector.predecessor_codebook": "selector_predecessor.weight",
+    "candidate_selector.successor_codebook": "selector_successor.weight",
+}
+_CONVS = {
+    "attention_conv.base_kernel": "attn_conv_base",
+    "attention_conv.kernel_projection.weight": "attn_conv_proj.weight",
+    "mlp_conv.base_kernel": "ffn_conv_base",
+    "mlp_conv.kernel_projection.weight": "ffn_conv_proj.weight",
+}
+
+
+def llama_cpp_name(name: str) -> str:
+    """DeepSpec's name -> that of llama.cpp itself."""
+    if name in _LLAMA_CPP:
+        return _LLAMA_CPP[name]
+    _, index, rest = name.split(".", 2)
+    return f"blk.{index}.{_CONVS[rest]}" if rest in _CONVS else gguf_name(name)
+
+
+def llama_cpp_metadata(made: Layout) -> dict[str, Any]:
+    """Of a drafter that llama.cpp's own converter made from a layout of this file."""
+    config = made.config
+    nested = config.get("dflash_config", {})
+    both = {**config, **nested}
+    values: dict[str, Any] = {
+        "embedding_length": H,
+        "feed_forward_length": INNER,
+        "block_count": LAYERS,
+        "attention.head_count": HEADS,
+        "attention.head_count_kv": KV,
+        "attention.key_length": DIM,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "attention.causal": False,
+        "rope.freq_base": 10000.0,
+        "block_size": config["block_size"],
+        "target_layers": [t + 1 for t in TAPS],
+    }
+    if config.get("sliding_window"):
+        values["attention.sliding_window"] = config["sliding_window"]
+        values["attention.sliding_window_pattern"] = [t == "sliding_attention" for t in config["layer_types"]]
+    if "selector_rank" in both:
+        values |= {name: both[name] for name in SELECTOR_KEYS}
+        values |= {"logit_scale": both["output_multiplier"], "final_logit_softcapping": both["final_logit_softcapping"]}
+    return {
+        "general.architecture": "dflash",
+        **{f"dflash.{name}": value for name, value in values.items()},
+        "tokenizer.ggml.tokens": [f"t{i}" for i in range(V)],
+        "tokenizer.ggml.mask_token_id": MASK,
+    }

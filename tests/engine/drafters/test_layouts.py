@@ -144,6 +144,45 @@ def test_the_borrowed_head_is_capped_only_where_it_is_the_heads_own(
     assert drafter.config.softcap == expected
 
 
+@pytest.mark.parametrize("layout", ["zlab", "speculators-dflash"])
+@pytest.mark.parametrize(
+    ("family", "stated", "expected"),
+    [
+        ("gemma4_text", None, s.H**0.5),
+        ("gemma3_text", None, s.H**0.5),
+        ("gemma4_text", 1.0, 1.0),
+        ("muse_glimmer", None, None),
+        ("qwen3", None, None),
+    ],
+)
+def test_a_dflash_reads_the_rows_of_a_gemma_s_table_scaled(
+    layout: str, family: str, stated: float | None, expected: float | None, tmp_path: Path
+) -> None:
+    made = s.LAYOUTS[layout]()
+    made.tensors.pop("embed_tokens.weight", None)
+    if stated is not None:
+        made.config.setdefault("dflash_config", {})["input_embedding_scale"] = stated
+    lender = s.Lender(raw={"model_type": family})
+    drafter = load_drafter(made.save(tmp_path), lender, bits=0)
+    assert drafter.config.embed_scale == expected
+    rows = drafter.embed([5], drafter.config.block_size)
+    assert mx.allclose(rows[0], lender.raw_embed(mx.array([5]))[0] * (expected or 1.0))
+
+
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("layout", ["deepspec", "specforge", "lfm2"])
+def test_a_markov_head_decides_and_not_the_label(layout: str, silent: bool, tmp_path: Path) -> None:
+    """Published under DFlash's name, in one file even without a word about the head."""
+    made = s.LAYOUTS[layout]()
+    right = load_drafter(made.save(tmp_path / "right"), s.Lender())
+    made.config["architectures"] = ["DFlashDraftModel"]
+    if silent and layout == "deepspec":
+        del made.config["markov_rank"]
+    drafter = load_drafter(made.save(tmp_path / "wrong"), s.Lender())
+    assert isinstance(drafter, DSpark) and drafter.config.markov_rank == s.RANK
+    assert rounds(drafter) == rounds(right)
+
+
 # Refusals -------------------------------------------------------------------------------------------------------------
 
 Change = Callable[[s.Layout], Any]
@@ -218,7 +257,7 @@ REFUSED: list[tuple[str, Change, str]] = [
     ("deepspec", lose("confidence_head.proj.bias"), "missing confidence_head.proj.bias"),
     ("deepspec-gemma", put(hidden_size_per_layer_input=8), "experts or per-layer inputs"),
     ("deepspec-gemma", put(attention_k_eq_v=False), "missing layers.0.self_attn.v_proj.weight"),
-    ("zlab", put(markov_rank=4), "also carries a Markov head"),
+    ("zlab", put(markov_rank=4), "missing markov_head"),
     ("zlab", drop("block_size"), "names no block_size"),
     ("zlab", put(sliding_window=None), "sliding layers but no sliding_window"),
     ("zlab", put(architectures=["LlamaForCausalLM"], dflash_config=None), "no dspark or dflash drafter.*Llama"),
@@ -313,7 +352,7 @@ def test_gguf_loads(kind: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"general.architecture": "llama"}, "architecture 'llama', not a DSpark drafter"),
+        ({"general.architecture": "llama"}, "architecture 'llama', not a drafter"),
         ({"dspark.dspark.min_log_snr": 10.0}, "range 10.0 to 10.0 is not one"),
         ({"dspark.dspark.block_size": None}, "lacks block_size"),
         ({"dspark.dspark.target_layers": [4, 3]}, "not strictly ascending"),
@@ -323,6 +362,34 @@ def test_gguf_is_refused(change: dict[str, Any], sentence: str, tmp_path: Path) 
     metadata = {k: v for k, v in {**s.gguf_metadata(), **change}.items() if v is not None}
     with pytest.raises(DrafterRefused, match=sentence):
         load_drafter(s.write_gguf(tmp_path / "d.gguf", metadata, s.gguf_tensors()), s.Lender())
+
+
+@pytest.mark.parametrize(
+    ("layout", "kind", "start"), [("minicpm", "dspark", 0), ("zlab", "dflash", 1), ("dflash2", "dflash", 1)]
+)
+def test_llama_cpp_s_own_gguf_drafts_as_the_folder(layout: str, kind: str, start: int, tmp_path: Path) -> None:
+    made = s.LAYOUTS[layout]()
+    made.config["is_causal"] = False
+    path = s.write_gguf(tmp_path / "d.gguf", s.llama_cpp_metadata(made), made.tensors, named=s.llama_cpp_name)
+    drafter = load_drafter(path, s.Lender())
+    assert (drafter.config.kind, drafter.config.logits_start, drafter.taps) == (kind, start, tuple(s.TAPS))
+    folder = load_drafter(made.save(tmp_path / "folder"), s.Lender())
+    assert drafter.config.layers == folder.config.layers
+    assert rounds(drafter) == rounds(folder)
+    packed = s.write_gguf(tmp_path / "q.gguf", s.llama_cpp_metadata(made), made.tensors, 8, named=s.llama_cpp_name)
+    rounds(load_drafter(packed, s.Lender()))
+
+
+def test_llama_cpp_s_reduced_vocabulary_is_ids(tmp_path: Path) -> None:
+    made = s.LAYOUTS["speculators-dspark"]()
+    offsets = made.tensors["d2t"]
+    ids = offsets + mx.arange(offsets.shape[0])
+    tensors = {**made.tensors, "d2t": ids.astype(mx.float32)}
+    tensors = {name: value for name, value in tensors.items() if name != "t2d" and "verifier" not in name}
+    metadata = s.llama_cpp_metadata(s.LAYOUTS["minicpm"]()) | {"dflash.block_size": made.config["block_size"]}
+    name = lambda n: n if n == "d2t" else s.llama_cpp_name(n)  # noqa: E731
+    path = s.write_gguf(tmp_path / "d.gguf", metadata, tensors, named=name)
+    assert mx.array_equal(read_checkpoint(path).tensors["d2t"], offsets)
 
 
 def test_gguf_cut_short(tmp_path: Path) -> None:

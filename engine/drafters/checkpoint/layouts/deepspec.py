@@ -28,9 +28,12 @@ NAME = "DeepSpec"
 
 def matches(config: Json) -> bool:
     architectures = [str(a) for a in config.get("architectures") or ()]
-    return any("DSpark" in a for a in architectures) or (
-        bool(config.get("markov_rank")) and "DFlashDraftModel" not in architectures
-    )
+    return any("DSpark" in a for a in architectures) or has_markov(config)
+
+
+def has_markov(config: Json) -> bool:
+    """Whether a head ties the drafts together, whatever the file calls itself."""
+    return any(place.get("markov_rank") for place in (config, section(config, "dflash_config")))
 
 
 def read(config: Json) -> DrafterConfig:

@@ -15,8 +15,8 @@ def matches(config: Json) -> bool:
     if "Lfm2DSparkDraftModel" in architectures:
         return True
     nested = section(config, "dflash_config")
-    mixed = bool(nested.get("target_layer_ids")) and bool(config.get("markov_rank") or nested.get("markov_rank"))
-    return mixed and not any("DSparkModel" in a or a == "DFlashDraftModel" for a in architectures)
+    mixed = bool(nested.get("target_layer_ids")) and deepspec.has_markov(config)
+    return mixed and not any("DSparkModel" in a for a in architectures)
 
 
 def read(config: Json) -> DrafterConfig:

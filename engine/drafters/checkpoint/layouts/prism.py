@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -11,9 +10,6 @@ import mlx.core as mx
 from engine.drafters.checkpoint.config import DrafterConfig, LayerRule, Rope
 from engine.drafters.checkpoint.fields import Fields, tap_ids
 from engine.drafters.checkpoint.layouts import qwen3_body
-from engine.drafters.checkpoint.layouts.packaging import described
-from engine.errors import DrafterRefused
-from engine.weight_files.gguf import Gguf
 
 NAME = "GGUF"
 _PREFIX = "dspark."
@@ -39,21 +35,6 @@ _LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-
-
-def read(path: Path) -> tuple[DrafterConfig, dict[str, mx.array]]:
-    """Raises DrafterRefused for a GGUF that is not a DSpark drafter."""
-    if not path.is_file():
-        raise DrafterRefused(f"There is no file {path}; check the name, or give a repository.")
-    file = Gguf(path)
-    metadata = file.metadata
-    architecture = metadata.get("general.architecture")
-    if architecture != "dspark":
-        raise DrafterRefused(
-            f"This GGUF holds the architecture {architecture!r}, not a DSpark drafter; choose another one."
-        )
-    tensors = {rename(name): file.dense(name) for name in file.tensors}
-    return described(lambda: config_of(metadata, tensors)), tensors
 
 
 def config_of(metadata: dict[str, Any], tensors: dict[str, mx.array]) -> DrafterConfig:

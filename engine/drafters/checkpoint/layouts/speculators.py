@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from engine.drafters.checkpoint.config import DrafterConfig, LayerRule
 from engine.drafters.checkpoint.fields import Fields, Json, layer_rules, plain_rope, quantization, section, tap_ids
-from engine.drafters.checkpoint.layouts import qwen3_body, zlab2
+from engine.drafters.checkpoint.layouts import qwen3_body, zlab, zlab2
 from engine.drafters.checkpoint.layouts.packaging import Packaging
 from engine.errors import DrafterRefused
 
@@ -43,6 +43,8 @@ def read(config: Json) -> DrafterConfig:
     }
     if algorithm == "dspark":
         settings |= qwen3_body.heads(fields) if fields.get("markov_rank") is not None else {"markov_rank": 256}
+    elif fields.get("markov_rank"):  # the head decides, not the label
+        settings |= qwen3_body.heads(fields)
     rope = plain_rope(fields, {**config, **backbone}, settings["head_dim"])
     start = _row_convention(fields, nested, settings["block_size"], algorithm, notes)
     if fields.get("aux_hidden_state_layer_offset"):
@@ -53,11 +55,11 @@ def read(config: Json) -> DrafterConfig:
     own = Fields(dflash, config)
     return DrafterConfig(
         packaging=NAME,
-        kind=_ALGORITHMS[algorithm],
+        kind="dspark" if settings.get("markov_rank") else _ALGORITHMS[algorithm],
         logits_start=start,
         rope=rope,
         draft_vocab_size=qwen3_body.draft_vocabulary(fields, settings["vocab_size"]),
-        embed_scale=float(own.get("input_embedding_scale", default=1.0)),
+        embed_scale=zlab.stated_scale(own),
         output_multiplier=float(own.get("output_multiplier", default=1.0)),
         softcap=own.get("final_logit_softcapping"),
         selector=zlab2.selector(fields) if algorithm == "dflash2" else None,

@@ -16,7 +16,6 @@ from engine.drafters.checkpoint.fields import (
 )
 from engine.drafters.checkpoint.layouts import qwen3_body
 from engine.drafters.checkpoint.layouts.packaging import Packaging
-from engine.errors import DrafterRefused
 
 NAME = "DFlash"
 
@@ -26,12 +25,13 @@ def matches(config: Json) -> bool:
 
 
 def read(config: Json) -> DrafterConfig:
-    nested = section(config, "dflash_config")
-    if config.get("markov_rank") or nested.get("markov_rank"):
-        raise DrafterRefused(
-            "This DFlash file also carries a Markov head, which no published recipe has; choose another drafter."
-        )
-    return assemble(config, nested, NAME, None)
+    return assemble(config, section(config, "dflash_config"), NAME, None)
+
+
+def stated_scale(fields: Fields) -> float | None:
+    """Factor on the embedding rows, where the file states one; otherwise they are read as the target reads them."""
+    scale = fields.get("input_embedding_scale")
+    return None if scale is None else float(scale)
 
 
 def assemble(config: Json, nested: Json, name: str, chosen: Selector | None) -> DrafterConfig:
@@ -52,7 +52,7 @@ def assemble(config: Json, nested: Json, name: str, chosen: Selector | None) -> 
         kind="dflash",
         logits_start=1,
         rope=rope,
-        embed_scale=float(fields.get("input_embedding_scale", default=1.0)),
+        embed_scale=stated_scale(fields),
         # Only where the drafter's author nested it: at the top it is a copy of the target's.
         value_scale=float(nested.get("attention_value_scale") or 1.0),
         output_multiplier=float(fields.get("output_multiplier", default=1.0)),
