@@ -171,7 +171,7 @@ def settle_memory() -> None:
     gc.freeze()
 
 
-def give_back() -> None:
+def release_model_memory() -> None:
     """After a model was closed and nobody holds it: hand its memory back to the system. MLX keeps freed buffers, and so
     does the allocator of glibc."""
     gc.unfreeze()

@@ -16,7 +16,7 @@ from engine.config import Config
 from engine.errors import Cancelled, DsparkError
 from tui.conversation.session import ChatSession
 from tui.conversation.stats import Tally
-from tui.engine_api import EngineLike, Loader, Models, ModelsLike, Progress, give_back, held
+from tui.engine_api import EngineLike, Loader, Models, ModelsLike, Progress, held, release_model_memory
 
 log = logging.getLogger("dspark.tui")
 
@@ -159,7 +159,7 @@ class ModelManager:
         if engine is not None:
             await asyncio.to_thread(engine.close)
             del engine
-            await asyncio.to_thread(give_back)
+            await asyncio.to_thread(release_model_memory)
 
     def take_up(self, job: Job, engine: EngineLike) -> None:
         """The chat goes on with this engine."""

@@ -198,7 +198,7 @@ class Plain:
         answer = turn.answer
         self._out.write("\n")
         if answer.error:
-            self.say(f"That went wrong: {answer.error} /regen tries again.")
+            self.say(f"Error: {answer.error} Type /regen to retry.")
         line = summary(answer.tally, answer.status, answer.first_ms)
         if line:
             self.say(line)

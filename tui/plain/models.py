@@ -10,7 +10,7 @@ from engine.config import Config
 from engine.diagnostics.model_preview import Choice
 from engine.errors import DsparkError
 from tui.conversation.session import ChatSession
-from tui.engine_api import EngineLike, Models, ModelsLike, Progress, give_back, held
+from tui.engine_api import EngineLike, Models, ModelsLike, Progress, held, release_model_memory
 
 
 def command(session: ChatSession, words: str, say: Callable[[str], None], models: ModelsLike | None = None) -> str:
@@ -78,4 +78,4 @@ def _let_go(session: ChatSession) -> None:
     if engine is not None:
         engine.close()
         del engine
-        give_back()
+        release_model_memory()

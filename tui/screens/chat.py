@@ -333,7 +333,7 @@ class ChatScreen(Screen[None]):
         if self.transcript.step(by):
             self.set_focus(self.transcript, scroll_visible=False)  # at once: the next key is for the block cursor
         else:
-            self.say("There is nothing to point at yet.")
+            self.say("No message to select yet.")
 
     def action_paste(self) -> None:
         self.area.paste()

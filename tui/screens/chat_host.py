@@ -161,7 +161,7 @@ class ChatHost:
             return "An answer is under way; Esc stops it."
         self._screen.transcript.unpoint()
         self._screen.area.edit(turn)
-        return "Enter puts this in the place of that message, as a branch; Esc leaves it as it was."
+        return "Enter sends the edit as a new branch. Esc cancels."
 
     def inspect(self) -> Result:
         """The answer under the block cursor, else the last one."""
@@ -258,7 +258,7 @@ class ChatHost:
         if session.engine is None:
             return "The model is not loaded yet."
         if session.busy:
-            return "An answer is under way; Esc stops it, and then they can race."
+            return "Stop the current answer (Esc) before starting a race."
         text = "" if composer.text.startswith("/") else composer.text.strip()
         if not text and not session.chat.turns:
             return "Write something first: the race is about what is in the message line, or the last message."

@@ -270,11 +270,11 @@ async def test_nobody_holds_a_model_when_its_memory_is_given_back(monkeypatch: p
         await wait_until(pilot, lambda: app.session.engine is models.engines["other-1b"])
         gone = weakref.ref(models.engines.pop("other-1b"))
 
-        def give_back() -> None:
+        def release() -> None:
             gc.collect()
             held.append(gone() is not None)
 
-        monkeypatch.setattr("tui.conversation.model_manager.give_back", give_back)
+        monkeypatch.setattr("tui.conversation.model_manager.release_model_memory", release)
         await open_list(app, pilot)
         await pilot.press("ctrl+u")
         await wait_until(pilot, lambda: app.session.engine is None)

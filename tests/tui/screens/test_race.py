@@ -149,7 +149,7 @@ async def test_what_goes_wrong_is_a_sentence() -> None:
         await pilot.press("escape")
         app.main.composer.load_text("")
         await ask(pilot, engine, "busy")
-        assert "under way" in (app.main.host.race("") or "")
+        assert "Stop the current answer" in (app.main.host.race("") or "")
 
 
 @pytest.mark.parametrize(("size", "columns"), [((120, 36), 3), ((80, 24), 2), ((60, 20), 1)])

@@ -27,7 +27,7 @@ async def exchange(app: ChatApp, pilot: Pilot[Any], engine: FakeEngine, question
 async def test_blocks_are_walked_and_copied() -> None:
     async with running() as (app, pilot, engine):
         await pilot.press("alt+up")
-        assert "nothing to point at" in shown(app)
+        assert "No message to select" in shown(app)
         await exchange(app, pilot, engine, "the question", ANSWER)
         copied = []
         await pilot.press("alt+up")
