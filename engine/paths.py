@@ -102,6 +102,15 @@ def write_atomically(path: Path, text: str, *, durable: bool = False, mode: int 
         part.write_text(text, encoding="utf-8", newline="")
 
 
+def keep_private(path: Path) -> None:
+    """Make a file that only its owner reads, or make one that is there so. Where that cannot be, whoever opens it says
+    why."""
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+
+
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)

@@ -36,3 +36,22 @@ def test_parts_of_dead_processes_go_and_those_of_the_living_stay(tmp_path: Path)
         left.write_text("half")
     paths.write_atomically(file, "one")
     assert sorted(os.listdir(tmp_path)) == [living.name, "kept.json"]
+
+
+def test_what_others_could_read_is_its_owner_s_alone(tmp_path: Path):
+    for name, mode in (("new.db", None), ("old.db", 0o644)):
+        file = tmp_path / name
+        if mode is not None:
+            file.write_text("kept")
+            file.chmod(mode)
+        paths.keep_private(file)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600 and file.read_text() == ("kept" if mode else "")
+
+
+def test_chats_and_history_are_private(tmp_path: Path):
+    from tui.conversation.input_history import History
+    from tui.conversation.store import Store
+
+    Store(tmp_path / "chats.db").close()
+    History(tmp_path / "history.jsonl").add("a secret")
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}

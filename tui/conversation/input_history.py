@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine import paths
+
 KEEP = 2000
 
 
@@ -44,6 +46,7 @@ class History:
                 row = text if form is None else {"text": text, "shown": form.shown, "pastes": dict(form.pastes)}
                 try:
                     self._path.parent.mkdir(parents=True, exist_ok=True)
+                    paths.keep_private(self._path)
                     with self._path.open("a", encoding="utf-8", errors="replace") as file:
                         file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 except OSError:

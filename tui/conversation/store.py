@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine import paths
 from engine.chat.foreign_text import whole
 from engine.errors import DsparkError
 from tui.conversation.answer_json import dump_answer, load_answer
@@ -68,6 +69,7 @@ class Store:
         self.note = ""
         """A sentence for the user about what happened on opening."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        paths.keep_private(path)
         try:
             self._read = self._open()
         except sqlite3.DatabaseError as error:
