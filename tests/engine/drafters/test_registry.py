@@ -18,7 +18,7 @@ HOME = ("engine/drafters/", "engine/hub/catalog.py", "engine/training/")
 PRODUCT = {
     ("cli/commands/agents.py", "dspark"): "the name under which other programs know this server",
     ("engine/prefix_cache/serialization.py", "dspark"): "the key of our entry in a cache file",
-    ("tui/crash.py", "dspark"): "the root of our loggers",
+    ("tui/terminal/crash.py", "dspark"): "the root of our loggers",
 }
 
 
