@@ -52,7 +52,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
         started: list[Any] = []
         with monkeypatch.context() as patch:
             patch.setattr(sys.stdout, "isatty", lambda: True)
-            patch.setattr("tui.app.run", lambda options: started.append(options) or 0)
+            for front_end in ("tui.app.run", "tui.plain.chat.run"):
+                patch.setattr(front_end, lambda options: started.append(options) or 0)
             assert dspark_chat.main(list(arguments)) == 0
         return any("--self-test" in note for options in started for note in options.config.notes)
 
