@@ -11,10 +11,10 @@ from textual.content import Content
 from textual.screen import Screen
 
 from engine.chat.terminal_safe import clean, one_line
-from engine.errors import Cancelled
+from engine.errors import Cancelled, human_bytes
 from tui.conversation.model_manager import AGAIN, Job, Loaded, LoadFailed, ModelManager, News, Progressed
 from tui.engine_api import EngineLike, Progress, held, settle_memory
-from tui.screens.models import ModelsScreen, gigabytes
+from tui.screens.models import ModelsScreen
 from tui.settings.preferences import Preferences
 from tui.widgets.task_row import TaskRow
 from tui.widgets.transcript.placeholder import failure_text, progress_text, welcome_text
@@ -190,7 +190,7 @@ class ModelLoader:
         if engine is None:
             return None
         per_token = int(getattr(engine.spec, "kv_bytes_per_token", 0))
-        rows = [Content.assemble(("loaded", "bold"), f" · memory {gigabytes(held(engine))} · context "
+        rows = [Content.assemble(("loaded", "bold"), f" · memory {human_bytes(held(engine))} · context "
                                  f"{engine.spec.context:,} tokens, {per_token / 1000:.0f} kB each")]  # fmt: skip
         for drafter in engine.drafters:
             mark, style = ("✓", "") if drafter.available else ("–", "$faint")
@@ -209,6 +209,6 @@ class ModelLoader:
         del engine
         self.manager.unloaded = name
         await self.manager.let_go(self._changed)
-        text = f"{name} is unloaded ({size / 2**20:.0f} MB). The next message loads it again."
+        text = f"{name} is unloaded ({human_bytes(size)}). The next message loads it again."
         self._transcript.update_notice("notice", Content(text))
         return text

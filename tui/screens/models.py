@@ -19,6 +19,7 @@ from textual.widgets import Input, OptionList, Static
 
 from engine.chat.terminal_safe import one_line
 from engine.diagnostics.model_preview import Choice, Outlook
+from engine.errors import human_bytes
 from tui.engine_api import ModelsLike, Progress
 from tui.screens.picker import Item, PickScreen
 from tui.widgets.task_row import task_text
@@ -201,7 +202,7 @@ def note(choice: Choice, recent: bool) -> str:
     """Beside the name: size, where it is, what drafts for it, why it is no choice."""
     parts = [choice.title] if choice.title and choice.title.lower() != choice.name.lower() else []
     if choice.installed:
-        parts.append(gigabytes(choice.size))
+        parts.append(human_bytes(choice.size))
     if there := where(choice):
         parts.append(there)
     if recent:
@@ -220,14 +221,16 @@ def detail(found: Outlook) -> Content:
     if found.trouble:
         rows.append(Content.styled(f"⚠ {one_line(found.trouble)}", "$error"))
     if found.fetch:
-        rows.append(Content.assemble((f"{gigabytes(found.fetch)} to fetch", "bold"), "  Enter again fetches and loads"))
+        rows.append(
+            Content.assemble((f"{human_bytes(found.fetch)} to fetch", "bold"), "  Enter again fetches and loads")
+        )
     elif not found.installed and not found.trouble:
         rows.append(Content.styled("Not on this machine. Enter asks the hub how large it is.", "$faint"))
     elif found.installed:
-        rows.append(Content(f"{gigabytes(found.size)} on disk"))
+        rows.append(Content(f"{human_bytes(found.size)} on disk"))
     if found.memory:
-        room = f" of {gigabytes(found.room)}" if found.room else ""
-        text = f"memory {gigabytes(found.memory)}{room}: weights {gigabytes(found.weights)}"
+        room = f" of {human_bytes(found.room)}" if found.room else ""
+        text = f"memory {human_bytes(found.memory)}{room}: weights {human_bytes(found.weights)}"
         rows.append(Content(f"{text}, the rest for {found.context:,} tokens of context"))
     if found.note:
         rows.append(Content.styled(one_line(found.note), "$faint"))
@@ -236,7 +239,3 @@ def detail(found: Outlook) -> Content:
         reason = f"  {one_line(drafter.reason)}" if drafter.reason else ""
         rows.append(Content.assemble((f"{mark} {one_line(drafter.name)}", style), (reason, "$faint")))
     return Content("\n").join(rows)
-
-
-def gigabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
